@@ -1,0 +1,38 @@
+# Every target sets up what it needs in .venv, on a fresh machine too.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+export TF_CPP_MIN_LOG_LEVEL ?= 3
+
+.PHONY: test check check-all lint fuzz bench demo clean
+
+test: $(READY)          ## the tests
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+check: lint test        ## what a change has to pass
+
+check-all: lint         ## check, and the long grids, several processes, benchmarks' correctness
+	$(BIN)/python -m pytest -n 2
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+fuzz: $(READY)          ## the randomised tests with fresh seeds, which are printed
+	RFHO2_FUZZ=1 $(BIN)/python -m pytest tests -k "random or projection or permutation" -rP
+
+bench: $(READY)         ## costs, as ratios measured in one run
+	$(BIN)/python -m experiments.benchmark
+
+demo: $(READY)          ## real-time tuning on real digits: a table and a figure in results/
+	$(BIN)/python -m experiments.real_time_digits
+
+$(READY): setup.py requirements.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv results build *.egg-info

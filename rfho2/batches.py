@@ -1,0 +1,213 @@
+"""From an index to a batch: pure functions, because reverse mode replays the same minibatches.
+
+All randomness comes from full-range 32-bit draws, the only stateless ones that agree between graph and XLA.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from rfho2 import errors, nest
+from rfho2.types import Batches, Nest
+
+ROUNDS = 6  # of the permutation below; four already pass as random, two more cost nothing
+
+
+def full(data: Nest) -> Batches:
+    """The same data at every index: full-batch training, or a fixed validation set.
+
+    >>> full(tf.constant([1.0, 2.0]))(tf.constant(7)).numpy().tolist()
+    [1.0, 2.0]
+    """
+    data = _tensors(data)
+    return lambda index: data
+
+
+def shuffled(data: Nest, batch_size: int, seed: int) -> Batches:
+    """Minibatches from a fresh permutation of the examples in every epoch; the last partial batch is dropped.
+
+    Costs O(batch_size) an index: the permutation is computed entry by entry, never stored.
+
+    Args:
+      data: nest of tensors with the examples along the first axis.
+      batch_size: examples in a batch, at most their number.
+      seed: the whole sequence is a function of it.
+
+    >>> batches = shuffled(tf.range(6), batch_size=2, seed=0)
+    >>> sorted(x for t in range(3) for x in batches(tf.constant(t)).numpy().tolist())
+    [0, 1, 2, 3, 4, 5]
+    """
+    data = _tensors(data)
+    lengths = {int(leaf.shape[0]) if leaf.shape.rank else -1 for leaf in nest.flatten(data)}
+    if len(lengths) != 1 or -1 in lengths:
+        shapes = {path: list(leaf.shape) for path, leaf in nest.leaves_with_path(data)}
+        raise ValueError(
+            f"data: the leaves have shapes {shapes}; all need the same number of examples along the first axis."
+        )
+    (n,) = lengths
+    errors.check_count("batch_size", batch_size, most=n)
+    per_epoch = n // batch_size
+
+    def batch(index: tf.Tensor) -> Nest:
+        first = (index % per_epoch) * batch_size
+        rows = permutation(first + tf.range(batch_size), n, seed, index // per_epoch)
+        return nest.map(lambda leaf: tf.gather(leaf, rows), data)
+
+    return batch
+
+
+def seeded(batches: Batches | None, seed: int) -> Batches:
+    """Adds a seed that is a pure function of the index: `(batch, int32[2])`, for dropout and noise inside a loss.
+
+    >>> batch, key = seeded(full(tf.zeros(3)), seed=5)(tf.constant(2))
+    >>> key.numpy().tolist()
+    [5, 2]
+    """
+
+    def batch(index: tf.Tensor) -> Nest:
+        return (None if batches is None else batches(index)), tf.stack([tf.constant(seed, tf.int32), index])
+
+    return batch
+
+
+def uniform(key: tf.Tensor, shape: tuple[int, ...] | tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
+    """Uniform numbers in [0, 1) from an int32[2] key, the same in graph and XLA (other stateless draws are not).
+
+    A dropout mask is `uniform(key, shape) < keep`.
+
+    >>> bool(tf.reduce_all(uniform(tf.constant([1, 2]), (100,)) < 1.0))
+    True
+    """
+    bits = tf.random.stateless_uniform(shape, key, minval=None, maxval=None, dtype=tf.int32)
+    high = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, 8), 0xFFFFFF)  # 24 bits: exact in float32
+    return tf.cast(high, dtype) * 2.0**-24
+
+
+def cached(dataset: tf.data.Dataset, steps: int) -> Batches:
+    """The first `steps` batches of a `tf.data.Dataset`, read once and kept; index t gives batch t modulo `steps`.
+
+    For pipelines whose batches cannot be computed from an index. All of them stay in memory.
+
+    >>> cached(tf.data.Dataset.range(10).batch(2), steps=3)(tf.constant(1)).numpy().tolist()
+    [2, 3]
+    """
+    errors.check_count("steps", steps)
+    taken = list(dataset.take(steps))
+    if len(taken) < steps:
+        raise ValueError(f"steps is {steps}, but the dataset has only {len(taken)} batches; add .repeat() to it.")
+    shapes = {str(nest.signature(batch)) for batch in taken}
+    if len(shapes) > 1:
+        raise ValueError(f"dataset: batches differ in shape: {sorted(shapes)}; use .batch(n, drop_remainder=True).")
+    stacked = nest.map(lambda *leaves: tf.stack(leaves), *taken)
+    return lambda index: nest.map(lambda leaf: tf.gather(leaf, index % steps), stacked)
+
+
+class Stream:
+    """An unbounded source for real time: see `stream`."""
+
+    def __init__(self, dataset: tf.data.Dataset):
+        self.dataset = dataset
+        self.iterator = iter(dataset)
+
+    def __call__(self, index: tf.Tensor) -> Nest:
+        raise ValueError(
+            "batches is a stream, which cannot be replayed: only rf.real_time takes it. Use rf.batches.shuffled for "
+            "arrays, or rf.batches.cached(dataset, steps) for a tf.data pipeline."
+        )
+
+    def take(self, count: int) -> Nest:
+        """The next `count` batches, stacked along a new first axis."""
+        try:
+            return nest.map(lambda *leaves: tf.stack(leaves), *(next(self.iterator) for _ in range(count)))
+        except StopIteration:
+            raise ValueError(
+                "batches: the streamed dataset ended; real time goes on for ever: add .repeat() to it."
+            ) from None
+
+    def save(self, prefix: Path) -> None:
+        """Writes where the iterator is."""
+        tf.train.Checkpoint(iterator=self.iterator).write(str(prefix))
+
+    def restore(self, prefix: Path) -> None:
+        """Puts the iterator back where `save` found it."""
+        tf.train.Checkpoint(iterator=self.iterator).read(str(prefix)).assert_consumed()
+
+    def can_be_saved(self) -> bool:
+        """Whether TensorFlow can checkpoint this iterator."""
+        with tempfile.TemporaryDirectory() as directory:
+            try:
+                self.save(Path(directory) / "trial")
+            except (tf.errors.OpError, ValueError):
+                return False
+        return True
+
+    @property
+    def spec(self) -> Nest:
+        """Shape and dtype of one batch."""
+        return self.dataset.element_spec
+
+
+def stream(dataset: tf.data.Dataset) -> Stream:
+    """Batches as they come from a `tf.data.Dataset`, for `rf.real_time` only.
+
+    The engine pulls a hyper-batch of them outside the compiled function and passes them in, stacked. A resumed run is exact
+    where TensorFlow can checkpoint the iterator; where it cannot (Python generators), the checkpoint is refused.
+
+    >>> stream(tf.data.Dataset.range(4).repeat().batch(2)).take(3).numpy().tolist()
+    [[0, 1], [2, 3], [0, 1]]
+    """
+    return Stream(dataset)
+
+
+def permutation(index: tf.Tensor, n: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
+    """Where a random permutation of 0..n-1, number `epoch`, sends `index`; O(1) an entry.
+
+    A Feistel network over Z_a x Z_b: the halves are added to each other in turn through a keyed hash, which can be undone
+    and so is a bijection of 0..ab-1. Entries that land at n or above are sent on until they land below (cycle walking).
+    """
+    a, b = _factors(n)
+    keys = tf.random.stateless_uniform(
+        [ROUNDS], tf.stack([tf.constant(seed, tf.int32), epoch]), minval=None, maxval=None, dtype=tf.int32
+    )
+
+    def network(x: tf.Tensor) -> tf.Tensor:
+        left, right = x // b, x % b
+        for i in range(0, ROUNDS, 2):
+            left = (left + _hash(right, keys[i]) % a) % a
+            right = (right + _hash(left, keys[i + 1]) % b) % b
+        return left * b + right
+
+    x = network(index)
+    if a * b == n:
+        return x
+    outside: Callable[[tf.Tensor], tf.Tensor] = lambda x: x >= n  # noqa: E731
+    walk = tf.while_loop(lambda x: tf.reduce_any(outside(x)), lambda x: (tf.where(outside(x), network(x), x),), (x,))
+    return walk[0]
+
+
+def _factors(n: int) -> tuple[int, int]:
+    """a, b >= 1 of like size with a * b >= n, as close to n as can be had."""
+    root = math.isqrt(n - 1) + 1
+    a = np.arange(root, 4 * root + 1)
+    b = -(-n // a)
+    best = int(np.argmin(a * b - n))
+    return int(a[best]), int(b[best])
+
+
+def _hash(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    """A keyed mixing of 32-bit integers (multiply and shift, wrapping around)."""
+    x = (x + key) * tf.constant(0x2545F491, tf.int32)
+    x = tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, 15))
+    x = (x + key) * tf.constant(0x5BD1E995, tf.int32)
+    return tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, 13))
+
+
+def _tensors(data: Nest) -> Nest:
+    """Leaves as tensors, once: arrays captured by a graph would be copied into it as constants."""
+    return nest.map(tf.convert_to_tensor, data)

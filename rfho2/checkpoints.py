@@ -1,0 +1,127 @@
+"""Checkpoints on disk: each a directory that appears whole or not at all, and is refused by another problem.
+
+`<directory>/ckpt-00000012/` holds `arrays.npz` (the leaves of a nest, never pickled), `record.json` (everything else) and
+what else the caller writes there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import shutil
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rfho2 import nest
+from rfho2.types import Nest
+
+KEEP = 2  # the newest, and the one before it should the newest be damaged
+
+
+class Store:
+    """The checkpoints of one run.
+
+    Args:
+      directory: made if it is not there.
+      fingerprint: plain values that say which problem this is; a checkpoint with another one is refused.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], fingerprint: dict[str, Any]):
+        self.directory = Path(directory)
+        self.fingerprint = json.loads(json.dumps(fingerprint, default=str))
+
+    def save(self, k: int, arrays: Nest, record: dict[str, Any], also: Callable[[Path], None] | None = None) -> None:
+        """Writes checkpoint k beside the others and moves it into place; then drops the old ones."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.directory))
+        try:
+            leaves: dict[str, Any] = {str(i): np.asarray(leaf) for i, leaf in enumerate(nest.flatten(arrays))}
+            np.savez(draft / "arrays.npz", **leaves)
+            if also is not None:
+                also(draft)
+            whole = {**record, "fingerprint": self.fingerprint, "versions": versions()}
+            (draft / "record.json").write_text(json.dumps(whole))
+            for file in draft.iterdir():
+                _flush(file)
+            place = self.directory / f"ckpt-{k:08d}"
+            shutil.rmtree(place, ignore_errors=True)
+            draft.rename(place)
+            _flush(self.directory)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        for old in self._places()[KEEP:]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def load(self, template: Nest) -> tuple[Nest, dict[str, Any], Path] | None:
+        """The newest checkpoint that can be read, in the structure of `template`; None if there is none."""
+        for place in self._places():
+            try:
+                record = json.loads((place / "record.json").read_text())
+                with np.load(place / "arrays.npz", allow_pickle=False) as file:
+                    leaves = [tf.constant(file[str(i)]) for i in range(len(file.files))]
+            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+                warnings.warn(f"checkpoint {place} is damaged ({error}); using the one before it.", stacklevel=3)
+                continue
+            self._compare(place, record)
+            return nest.pack(template, leaves), record, place
+        return None
+
+    def clear(self) -> None:
+        """Removes the checkpoints of this problem; refuses those of another."""
+        for place in self._places():
+            with contextlib.suppress(OSError, json.JSONDecodeError):  # a damaged one: nothing to keep
+                self._compare(place, json.loads((place / "record.json").read_text()))
+        for place in self._places():
+            shutil.rmtree(place)
+
+    def _places(self) -> list[Path]:
+        return sorted(self.directory.glob("ckpt-" + "[0-9]" * 8), reverse=True)
+
+    def _compare(self, place: Path, record: dict[str, Any]) -> None:
+        there, here = record.get("fingerprint", {}), self.fingerprint
+        different = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
+        if different:
+            pairs = "; ".join(f"{key}: {there.get(key)!s:.300} there, {here.get(key)!s:.300} now" for key in different)
+            raise ValueError(
+                f"checkpoint_dir: {place} belongs to another problem ({pairs}). Nothing was changed. Use another directory, "
+                f"or remove this one."
+            )
+        if record.get("versions") != versions():
+            warnings.warn(
+                f"checkpoint {place} was written with {record.get('versions')}, this is {versions()}: results may differ "
+                f"in the last digits.",
+                stacklevel=4,
+            )
+
+
+def versions() -> dict[str, str]:
+    """The versions that can change the bits of a result."""
+    return {"tensorflow": tf.__version__, "numpy": np.__version__, "machine": platform.machine()}
+
+
+def digest(arrays: Nest) -> str:
+    """A hash of the contents of a nest."""
+    sha = hashlib.sha256()
+    for leaf in nest.flatten(arrays):
+        sha.update(np.ascontiguousarray(leaf).tobytes())
+    return sha.hexdigest()[:16]
+
+
+def _flush(path: Path) -> None:
+    """Waits until the disk has it: a rename that outlives its contents would be a half-written checkpoint."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,53 @@
+"""Adagrad."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from rfho2 import nest
+from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve
+from rfho2.types import Hypers, Nest
+
+
+class AdagradState(NamedTuple):
+    """s_t = (w_t, v_t), v the sum of squared gradients."""
+
+    params: Nest
+    accumulator: Nest
+
+
+def adagrad(
+    loss: Loss, learning_rate: Setting, initial_accumulator_value: Setting = 0.1, epsilon: Setting = 1e-7
+) -> Dynamics:
+    """Adagrad as in Keras: epsilon stands inside the root.
+
+    v_0 = initial_accumulator_value,  v_t = v_{t-1} + g_t^2
+    w_t = w_{t-1} - eta g_t / sqrt(v_t + epsilon)
+
+    Args:
+      loss: (params, hypers, batch) -> scalar, J_t; g_t is its gradient.
+      learning_rate: eta.
+      initial_accumulator_value: v_0, which damps the first steps; a hyper here makes s_0 depend on the hypers.
+      epsilon: keeps the root away from 0.
+
+    >>> dynamics = adagrad(lambda w, hypers, batch: w**2, learning_rate=0.5, initial_accumulator_value=0.0)
+    >>> round(dynamics.step(dynamics.init(tf.constant(1.0), {}), {}, None, tf.constant(0)).params.numpy().item(), 4)
+    0.5
+    """
+    check_settings(loss, learning_rate=learning_rate, accumulator=initial_accumulator_value, epsilon=epsilon)
+
+    def init(params: Nest, hypers: Hypers) -> AdagradState:
+        start = resolve("initial_accumulator_value", initial_accumulator_value, params, hypers, tf.constant(0))
+        return AdagradState(params, nest.map(lambda w, v: tf.zeros_like(w) + v, params, start))
+
+    def step(state: AdagradState, hypers: Hypers, batch: Nest, t: tf.Tensor) -> AdagradState:
+        w, v = state
+        g = gradient(loss, w, hypers, batch)
+        eta = resolve("learning_rate", learning_rate, w, hypers, t)
+        eps = resolve("epsilon", epsilon, w, hypers, t)
+        v = nest.map(lambda v, g: v + g**2, v, g)
+        return AdagradState(nest.map(lambda w, v, g, eta, eps: w - eta * g / tf.sqrt(v + eps), w, v, g, eta, eps), v)
+
+    return Dynamics(init=init, step=step, params=lambda state: state.params)

@@ -1,0 +1,106 @@
+"""Adam and AdamW."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from rfho2 import nest
+from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve, safe_sqrt
+from rfho2.types import Hypers, Nest
+
+
+class AdamState(NamedTuple):
+    """s_t = (w_t, m_t, v_t)."""
+
+    params: Nest
+    first_moment: Nest
+    second_moment: Nest
+
+
+def adam(
+    loss: Loss, learning_rate: Setting, beta_1: Setting = 0.9, beta_2: Setting = 0.999, epsilon: Setting = 1e-7
+) -> Dynamics:
+    """Adam as in Keras: epsilon stands outside the root, the bias correction in the rate.
+
+    m_t = b1 m_{t-1} + (1 - b1) g_t,  v_t = b2 v_{t-1} + (1 - b2) g_t^2
+    w_t = w_{t-1} - eta sqrt(1 - b2^t) / (1 - b1^t) m_t / (sqrt(v_t) + epsilon)
+
+    Where a gradient has been 0 all along (a dead unit) the derivative of sqrt(v) is taken as 0, its limit there.
+
+    Args:
+      loss: (params, hypers, batch) -> scalar, J_t; g_t is its gradient.
+      learning_rate: eta.
+      beta_1, beta_2: how long the moments remember.
+      epsilon: bounds the step where the gradient is small.
+
+    >>> dynamics = adam(lambda w, hypers, batch: w**2, learning_rate=0.1)
+    >>> round(dynamics.step(dynamics.init(tf.constant(1.0), {}), {}, None, tf.constant(0)).params.numpy().item(), 4)
+    0.9
+
+    Reference: Kingma and Ba, Adam: a method for stochastic optimization, ICLR 2015.
+    """
+    return _adam(loss, learning_rate=learning_rate, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
+
+
+def adamw(
+    loss: Loss,
+    learning_rate: Setting,
+    weight_decay: Setting,
+    beta_1: Setting = 0.9,
+    beta_2: Setting = 0.999,
+    epsilon: Setting = 1e-7,
+) -> Dynamics:
+    """Adam with decoupled weight decay: Adam's w_t, less eta * weight_decay * w_{t-1}.
+
+    Args:
+      loss: (params, hypers, batch) -> scalar, without the decay.
+      learning_rate: eta, which multiplies the decay too, as in Keras.
+      weight_decay: the share of the weights taken off each step, before eta.
+      beta_1, beta_2, epsilon: as in `adam`.
+
+    >>> dynamics = adamw(lambda w, hypers, batch: w**2, learning_rate=0.1, weight_decay=0.5)
+    >>> round(dynamics.step(dynamics.init(tf.constant(1.0), {}), {}, None, tf.constant(0)).params.numpy().item(), 4)
+    0.85
+
+    Reference: Loshchilov and Hutter, Decoupled weight decay regularization, ICLR 2019.
+    """
+    plain = adam(loss, learning_rate, beta_1, beta_2, epsilon)
+    check_settings(loss, weight_decay=weight_decay)
+
+    def step(state: AdamState, hypers: Hypers, batch: Nest, t: tf.Tensor) -> AdamState:
+        eta, decay = (
+            resolve(name, value, state.params, hypers, t)
+            for name, value in (("learning_rate", learning_rate), ("weight_decay", weight_decay))
+        )
+        new = plain.step(state, hypers, batch, t)
+        shrunk = nest.map(lambda new, w, eta, decay: new - eta * decay * w, new.params, state.params, eta, decay)
+        return new._replace(params=shrunk)
+
+    return plain._replace(step=step)
+
+
+def _adam(loss: Loss, **settings: Setting) -> Dynamics:
+    check_settings(loss, **settings)
+
+    def step(state: AdamState, hypers: Hypers, batch: Nest, t: tf.Tensor) -> AdamState:
+        w, m, v = state
+        g = gradient(loss, w, hypers, batch)
+        eta, b1, b2, eps = (resolve(name, value, w, hypers, t) for name, value in settings.items())
+        m = nest.map(lambda m, g, b1: b1 * m + (1 - b1) * g, m, g, b1)
+        v = nest.map(lambda v, g, b2: b2 * v + (1 - b2) * g**2, v, g, b2)
+        rate = nest.map(lambda eta, b1, b2: _corrected(eta, b1, b2, t), eta, b1, b2)
+        w = nest.map(lambda w, m, v, rate, eps: w - rate * m / (safe_sqrt(v) + eps), w, m, v, rate, eps)
+        return AdamState(w, m, v)
+
+    def init(params: Nest, hypers: Hypers) -> AdamState:
+        return AdamState(params, nest.zeros_like(params), nest.zeros_like(params))
+
+    return Dynamics(init=init, step=step, params=lambda state: state.params)
+
+
+def _corrected(eta: tf.Tensor, b1: tf.Tensor, b2: tf.Tensor, t: tf.Tensor) -> tf.Tensor:
+    """eta sqrt(1 - b2^n) / (1 - b1^n) at step n = t + 1."""
+    n = tf.cast(t + 1, b1.dtype)
+    return eta * safe_sqrt(1 - b2**n) / (1 - b1**n)

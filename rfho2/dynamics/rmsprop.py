@@ -1,0 +1,52 @@
+"""RMSProp."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from rfho2 import nest
+from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve
+from rfho2.types import Hypers, Nest
+
+
+class RMSPropState(NamedTuple):
+    """s_t = (w_t, v_t), v the running mean of squared gradients."""
+
+    params: Nest
+    mean_square: Nest
+
+
+def rmsprop(loss: Loss, learning_rate: Setting, rho: Setting = 0.9, epsilon: Setting = 1e-7) -> Dynamics:
+    """RMSProp as in Keras: epsilon stands inside the root.
+
+    v_t = rho v_{t-1} + (1 - rho) g_t^2
+    w_t = w_{t-1} - eta g_t / sqrt(v_t + epsilon)
+
+    Args:
+      loss: (params, hypers, batch) -> scalar, J_t; g_t is its gradient.
+      learning_rate: eta.
+      rho: how long the mean remembers.
+      epsilon: keeps the root away from 0.
+
+    >>> dynamics = rmsprop(lambda w, hypers, batch: w**2, learning_rate=0.1, rho=0.0)
+    >>> round(dynamics.step(dynamics.init(tf.constant(1.0), {}), {}, None, tf.constant(0)).params.numpy().item(), 4)
+    0.9
+    """
+    check_settings(loss, learning_rate=learning_rate, rho=rho, epsilon=epsilon)
+
+    def step(state: RMSPropState, hypers: Hypers, batch: Nest, t: tf.Tensor) -> RMSPropState:
+        w, v = state
+        g = gradient(loss, w, hypers, batch)
+        eta = resolve("learning_rate", learning_rate, w, hypers, t)
+        decay = resolve("rho", rho, w, hypers, t)
+        eps = resolve("epsilon", epsilon, w, hypers, t)
+        v = nest.map(lambda v, g, rho: rho * v + (1 - rho) * g**2, v, g, decay)
+        return RMSPropState(nest.map(lambda w, v, g, eta, eps: w - eta * g / tf.sqrt(v + eps), w, v, g, eta, eps), v)
+
+    return Dynamics(
+        init=lambda params, hypers: RMSPropState(params, nest.zeros_like(params)),
+        step=step,
+        params=lambda state: state.params,
+    )

@@ -1,0 +1,216 @@
+"""The one Python loop: hypergradient, finite?, callbacks, update, checkpoint, again."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from rfho2 import errors, nest
+from rfho2.batches import Stream
+from rfho2.checkpoints import Store, digest
+from rfho2.hypergradients import Engine
+from rfho2.projected_adam import HyperUpdate
+from rfho2.types import Best, HyperGradient, Hypers, Nest, Result, Run
+
+Metrics = Callable[[Nest, Hypers, int], dict[str, Any]]
+"""(state, hypers, k) -> anything worth watching."""
+
+
+class Progress(NamedTuple):
+    """Where a run is: everything that the next hyper-iteration, k, depends on, and what came of those before."""
+
+    k: int
+    hypers: dict[str, tf.Tensor]
+    opt_state: Nest
+    carry: Nest
+    state: Nest
+    best: Best | None
+    history: list[dict[str, float]]
+
+
+class HyperOptimizer:
+    """Drives any engine: computes hypergradients and moves the hypers by them.
+
+    Args:
+      engine: `rf.reverse(problem)`, `rf.forward(problem)` or `rf.real_time(problem, ...)`.
+      optimizer: such as `rf.projected_adam(0.01, constraints={...})`.
+      callbacks: objects with any of `on_start(run)`, `on_hyper_iteration(k, hypers, hypergradient, extra)` and
+        `on_end(result)`; `rf.ProgressBar()`, `rf.TensorBoard(logdir)`, `rf.CSVLogger(path)`.
+      metrics: (state, hypers, k) -> dict, computed after each hypergradient and passed to callbacks as `extra`; its numbers
+        go into the history.
+      best_by: what the best hyper-iteration has the lowest of: "value" (with several objectives their sum), or a key of the
+        history, such as a metric's.
+
+    >>> import rfho2 as rf
+    >>> loss = lambda w, hypers, batch: (w - 1.0) ** 2
+    >>> engine = rf.reverse(rf.Problem(rf.gradient_descent(loss, "lr"), loss, steps=5), jit_compile=False)
+    >>> tuner = rf.HyperOptimizer(engine, rf.projected_adam(0.02, {"lr": rf.Box(0.0, 1.0)}))
+    >>> result = tuner.run(tf.constant(0.0), {"lr": 0.1}, iterations=10)
+    >>> result.best.value < result.history[0]["value"]
+    True
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        optimizer: HyperUpdate,
+        callbacks: Sequence[Any] = (),
+        metrics: Metrics | None = None,
+        best_by: str = "value",
+    ):
+        self.engine = engine
+        self.optimizer = optimizer
+        self.callbacks = tuple(callbacks)
+        self.metrics = metrics
+        self.best_by = best_by
+
+    def run(
+        self,
+        params: Nest,
+        hypers: Hypers,
+        iterations: int,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        resume: bool = True,
+        checkpoint_every: int = 1,
+    ) -> Result:
+        """Runs hyper-iterations 0..iterations-1, or what is left of them.
+
+        Args:
+          params: where each training (in real time: the one training) starts.
+          hypers: where the hypers start.
+          iterations: the total, also when a run is taken up again.
+          checkpoint_dir: a killed run with the same directory goes on where it was, to the same bits.
+          resume: False starts afresh and removes this problem's earlier checkpoints.
+          checkpoint_every: hyper-iterations between checkpoints, for states that take long to write.
+        """
+        errors.check_count("iterations", iterations)
+        errors.check_count("checkpoint_every", checkpoint_every)
+        params = errors.checked_params(params)
+        hypers = errors.checked_hypers(hypers, params)
+        progress = self._start(params, hypers)
+        store = None if checkpoint_dir is None else Store(checkpoint_dir, self._fingerprint(params, hypers, progress))
+        if store is not None:
+            self._check_stream(store)
+            if resume:
+                progress = self._load(store, progress)
+            else:
+                store.clear()
+        run = Run(progress.k, iterations, progress.hypers, self._config(params, hypers))
+        try:
+            self._tell("on_start", run)
+            while progress.k < iterations:
+                progress = self._iterate(progress)
+                if store is not None and (progress.k % checkpoint_every == 0 or progress.k == iterations):
+                    self._save(store, progress)
+        finally:
+            self._tell("on_end", _result(progress))
+        return _result(progress)
+
+    def _start(self, params: Nest, hypers: dict[str, tf.Tensor]) -> Progress:
+        carry = self.engine.start(params, hypers)
+        state = self.engine.initial_state(params, hypers)
+        return Progress(0, hypers, self.optimizer.init(hypers), carry, state, None, [])
+
+    def _iterate(self, now: Progress) -> Progress:
+        """Hyper-iteration k."""
+        began = time.perf_counter()
+        found, carry = self.engine.advance(now.carry, now.hypers, now.k)
+        values = _values(found)
+        looked_at = {**values, **{f"hypergradient of {name}": grad for name, grad in found.grads.items()}}
+        if not all(np.all(np.isfinite(quantity)) for quantity in looked_at.values()):
+            raise errors.diverged(now.k, looked_at, _result(now))
+        hypers, opt_state = self.optimizer.update(found.grads, now.opt_state, now.hypers)
+        before = now.history[-1]["seconds"] if now.history else 0.0
+        seconds = before + time.perf_counter() - began  # the algorithm's own: metrics and callbacks come after
+
+        extra = dict(self.metrics(found.state, now.hypers, now.k)) if self.metrics else {}
+        row = {"iteration": now.k, **values, **_numbers(now.hypers, found), **_scalars(extra), "seconds": seconds}
+        best = self._better(now, found, row)
+        self._tell("on_hyper_iteration", now.k, now.hypers, found, extra)
+        return Progress(now.k + 1, hypers, opt_state, carry, found.state, best, [*now.history, row])
+
+    def _better(self, now: Progress, found: HyperGradient, row: dict[str, float]) -> Best | None:
+        if self.best_by not in row:
+            raise ValueError(f"best_by is '{self.best_by}', which is not in the history; choose one of {sorted(row)}.")
+        score = row[self.best_by]
+        if now.best is not None and not score < now.best.value:
+            return now.best
+        return Best(now.hypers, found.state, score, now.k)
+
+    def _tell(self, event: str, *args: Any) -> None:
+        for callback in self.callbacks:
+            getattr(callback, event, lambda *_: None)(*args)
+
+    def _config(self, params: Nest, hypers: Hypers) -> dict[str, Any]:
+        return {
+            "engine": dict(self.engine.settings),
+            "optimizer": dict(self.optimizer.settings),
+            "best_by": self.best_by,
+            "params": nest.signature(params),
+            "hypers": nest.signature(dict(hypers)),
+        }
+
+    def _fingerprint(self, params: Nest, hypers: Hypers, start: Progress) -> dict[str, Any]:
+        initial = {"initial params": digest(params), "initial hypers": digest(dict(hypers))}
+        return {**self._config(params, hypers), "state": nest.signature(start.state), **initial}
+
+    def _check_stream(self, store: Store) -> None:
+        stream = _stream(self.engine)
+        if stream is not None and not stream.can_be_saved():
+            raise ValueError(
+                f"checkpoint_dir is {str(store.directory)!r}, but TensorFlow cannot checkpoint the iterator of the streamed "
+                f"dataset (Python generators and py_function are opaque to it), so that a resumed run would see other "
+                f"batches. Build the dataset from tensors or files, or run without checkpoint_dir."
+            )
+
+    def _save(self, store: Store, p: Progress) -> None:
+        assert p.best is not None
+        arrays = (p.hypers, p.opt_state, p.carry, p.state, p.best.hypers, p.best.state)
+        record = {"k": p.k, "best_value": p.best.value, "best_iteration": p.best.iteration, "history": p.history}
+        stream = _stream(self.engine)
+        store.save(p.k, arrays, record, None if stream is None else lambda place: stream.save(place / "stream"))
+
+    def _load(self, store: Store, start: Progress) -> Progress:
+        template = (start.hypers, start.opt_state, start.carry, start.state, start.hypers, start.state)
+        loaded = store.load(template)
+        if loaded is None:
+            return start
+        (hypers, opt_state, carry, state, best_hypers, best_state), record, place = loaded
+        stream = _stream(self.engine)
+        if stream is not None:
+            stream.restore(Path(place) / "stream")
+        best = Best(best_hypers, best_state, record["best_value"], record["best_iteration"])
+        return Progress(record["k"], hypers, opt_state, carry, state, best, record["history"])
+
+
+def _result(progress: Progress) -> Result:
+    return Result(progress.hypers, progress.state, progress.history, progress.best)
+
+
+def _stream(engine: Engine) -> Stream | None:
+    batches = engine.problem.batches
+    return batches if isinstance(batches, Stream) else None
+
+
+def _values(found: HyperGradient) -> dict[str, float]:
+    """ "value", and each objective's own where there are several."""
+    if not isinstance(found.value, dict):
+        return {"value": float(found.value)}
+    each = {f"value/{name}": float(value) for name, value in found.value.items()}
+    return {"value": float(sum(each.values())), **each}
+
+
+def _numbers(hypers: Hypers, found: HyperGradient) -> dict[str, float]:
+    """Scalar hypers, and the norm of each hypergradient."""
+    scalars = {name: float(hyper) for name, hyper in hypers.items() if hyper.shape.rank == 0}
+    return {**scalars, **{f"hypergradient/{name}": float(tf.norm(grad)) for name, grad in found.grads.items()}}
+
+
+def _scalars(extra: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in extra.items() if np.ndim(value) == 0 and not isinstance(value, str)}

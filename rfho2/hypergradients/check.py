@@ -1,0 +1,229 @@
+"""Is the hypergradient right? Reverse, forward and differences side by side, in float64."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from rfho2 import errors, loops, nest
+from rfho2.hypergradients.forward import forward
+from rfho2.hypergradients.reverse import reverse
+from rfho2.problem import Problem, probe
+from rfho2.types import Hypers, Nest
+
+ENTRIES = 10  # hypers up to this size are checked entry by entry, larger ones along random directions
+DIRECTIONS = 5
+SCALES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # difference steps, relative to the hyper
+FLOOR = 1e-9  # of the value: derivatives below it drown in the rounding of differences
+
+
+class Row(NamedTuple):
+    """One hyper: its derivative along the direction where the three differ most, and the largest relative error."""
+
+    hyper: str
+    reverse: float
+    forward: float
+    difference: float
+    error: float
+
+
+class Check(NamedTuple):
+    """What `check_hypergradient` found; print it.
+
+    Attributes:
+      ok: whether all agree.
+      table: one row for each hyper.
+      message: what is wrong, and where; empty if nothing is.
+      step_error: relative error of one derivative of `dynamics.step` against differences.
+    """
+
+    ok: bool
+    table: list[Row]
+    message: str
+    step_error: float
+
+    def __str__(self) -> str:
+        lines = [f"{'hyper':<20} {'reverse':>16} {'forward':>16} {'difference':>16} {'error':>9}"]
+        lines += [
+            f"{r.hyper:<20} {r.reverse:>16.9g} {r.forward:>16.9g} {r.difference:>16.9g} {r.error:>9.1e}" for r in self.table
+        ]
+        lines.append(f"derivative of one step against differences: error {self.step_error:.1e}")
+        return "\n".join([*(lines if self.table else []), "ok" if self.ok else f"WRONG: {self.message}"])
+
+
+def check_hypergradient(problem: Problem, params: Nest, hypers: Hypers, rtol: float = 1e-6, seed: int = 0) -> Check:
+    """Compares reverse, forward and central differences of E(s_T), and one derivative of a step with differences.
+
+    The last comparison is there because two modes can agree and both be wrong: some ops hide a stop_gradient from the
+    *second* derivative (`tf.nn.moments`; cross-entropy by its labels).
+
+    Args:
+      problem: with a small `steps`; each hyper costs twenty trainings for each entry or direction.
+      params, hypers: in float64, data too; differences in float32 would say nothing.
+      rtol: largest relative error that counts as agreement.
+      seed: for the random directions along which hypers of more than ten entries are checked.
+
+    >>> import rfho2 as rf
+    >>> loss = lambda w, hypers, batch: tf.reduce_sum(hypers["scale"] * tf.cos(w))
+    >>> problem = rf.Problem(rf.momentum(loss, "lr", 0.9), loss, steps=4)
+    >>> rf.check_hypergradient(problem, tf.constant([1.0, 2.0], tf.float64), {"lr": 0.1, "scale": 0.5}).ok
+    True
+    """
+    params = errors.checked_params(params)
+    hypers = errors.checked_hypers(hypers, params)
+    _require_float64(problem, params, hypers)
+    rng = np.random.default_rng(seed)
+    try:
+        probe(problem, params, hypers)
+        engines = [method(problem, jit_compile=False)(params, hypers) for method in (reverse, forward)]
+    except (LookupError, TypeError, ValueError, tf.errors.OpError) as error:
+        return Check(False, [], _explain(error), float("nan"))
+    value = _response(problem, params)
+    base = value(hypers)
+    looked_at = {**base, **{f"hypergradient of {name}": g for e in engines for name, g in e.grads.items()}}
+    if not all(np.all(np.isfinite(quantity)) for quantity in looked_at.values()):
+        return Check(False, [], str(errors.diverged(0, looked_at)), float("nan"))
+
+    owner = {name: term.name for term in problem.terms(hypers) for name in term.hypers}
+    table = []
+    for name in hypers:
+        along = _directions(hypers[name].numpy(), rng)
+        own = functools.partial(_pick, value, owner[name])
+        differences = [_difference(own, hypers, {name: d}) for d in along]
+        pairs = [[float(np.sum(e.grads[name] * d)) for d in along] for e in engines]
+        table.append(_row(name, pairs[0], pairs[1], differences, abs(base[owner[name]]) * FLOOR))
+    step_error, step_culprit = _step_error(problem, params, hypers, rng)
+    wrong = [row.hyper for row in table if not row.error <= rtol]
+    message = ""
+    if not step_error <= rtol:
+        message = (
+            f"dynamics.step: its derivative by {step_culprit} differs from differences (error {step_error:.1e}): the "
+            f"loss hides part of its second derivative. Known culprits: tf.stop_gradient, tf.nn.moments, Keras batch norm, "
+            f"cross-entropy whose labels depend on a hyper, tf.custom_gradient; and kinks (ReLU, max) hit exactly."
+        )
+    elif wrong:
+        message = f"the three ways differ for {', '.join(wrong)}: see the table; is the objective differentiable there?"
+    return Check(not message, table, message, step_error)
+
+
+def _response(problem: Problem, params: Nest) -> Callable[[Hypers], dict[str, float]]:
+    """hypers -> the value of each objective, by plain training."""
+
+    @tf.function(autograph=False)
+    def train(hypers: Hypers) -> list[tf.Tensor]:
+        assert problem.steps is not None
+        dynamics, terms = problem.dynamics, problem.terms(hypers)
+        batches = [term.batch(tf.constant(0)) for term in terms]
+
+        def costs(t: tf.Tensor, state: Nest) -> list[tf.Tensor]:
+            p = dynamics.params(state)
+            due = [t == problem.steps if term.every is None else (t % term.every == 0) for term in terms]
+            zero = tf.zeros([], nest.flatten(state)[0].dtype)
+            return [
+                tf.cond(now, lambda term=term, b=b: term.fn(p, hypers, b), lambda: zero)
+                for now, term, b in zip(due, terms, batches, strict=True)
+            ]
+
+        def body(carry: Nest, t: tf.Tensor) -> Nest:
+            state, values = carry
+            state = dynamics.step(state, hypers, problem.batch(t), t)
+            return state, nest.add(values, costs(t + 1, state))
+
+        state = dynamics.init(params, hypers)
+        zeros = [tf.zeros([], nest.flatten(state)[0].dtype) for _ in terms]
+        return loops.fold(body, (state, zeros), 0, problem.steps)[1]
+
+    def value(hypers: Hypers) -> dict[str, float]:
+        names = [term.name for term in problem.terms(hypers)]
+        return dict(zip(names, map(float, train(dict(hypers))), strict=True))
+
+    return value
+
+
+def _pick(value: Callable[[Hypers], dict[str, float]], objective: str, hypers: Hypers) -> float:
+    return value(hypers)[objective]
+
+
+def _difference(fn: Callable[[Hypers], float | np.ndarray], at: Hypers, direction: dict[str, np.ndarray]) -> np.ndarray:
+    """d/dh fn(at + h direction) at h = 0: fourth-order central differences, at the step where they are steadiest."""
+    size = max(float(np.max(np.abs(at[name]))) for name in direction) or 1.0
+
+    def shifted(h: float) -> np.ndarray:
+        return np.asarray(fn({**at, **{name: at[name] + h * d for name, d in direction.items()}}))
+
+    tried = []
+    for h in [scale * size for scale in SCALES]:
+        tried.append((8 * (shifted(h) - shifted(-h)) - (shifted(2 * h) - shifted(-2 * h))) / (12 * h))
+    moves = [np.max(np.abs(b - a), initial=0.0) for a, b in itertools.pairwise(tried)]
+    return tried[int(np.nanargmin(moves)) + 1] if np.any(np.isfinite(moves)) else tried[-1]
+
+
+def _directions(hyper: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    if hyper.size <= ENTRIES:
+        return [unit.reshape(hyper.shape) for unit in np.eye(hyper.size)]
+    draws = rng.normal(size=(DIRECTIONS, hyper.size))
+    return [(d / np.linalg.norm(d)).reshape(hyper.shape) for d in draws]
+
+
+def _row(name: str, backward: list[float], onward: list[float], differences: list[np.ndarray], floor: float) -> Row:
+    all_three = np.array([backward, onward, [float(d) for d in differences]])
+    spread = np.max(all_three, axis=0) - np.min(all_three, axis=0)
+    worst = int(np.argmax(spread))
+    error = float(spread[worst] / max(np.max(np.abs(all_three)), floor, np.finfo(float).tiny))
+    r, f, d = map(float, all_three[:, worst])
+    return Row(name, r, f, d, error if np.all(np.isfinite(all_three)) else float("nan"))
+
+
+def _step_error(problem: Problem, params: Nest, hypers: Hypers, rng: np.random.Generator) -> tuple[float, str]:
+    """The largest error of the derivative of one step, along one direction of the state and one of each hyper.
+
+    The state is s_1, moved in proportion to its entries, so that second moments stay positive.
+    """
+    t = tf.constant(1)
+    batch = problem.batch(t)
+    first = problem.dynamics.step(problem.dynamics.init(params, hypers), hypers, problem.batch(tf.constant(0)), t - 1)
+    leaves = {f"state leaf '{path}'": leaf for path, leaf in nest.leaves_with_path(first)}
+    inputs = {**leaves, **{f"hyper '{name}'": hyper for name, hyper in hypers.items()}}
+
+    @tf.function(autograph=False)
+    def step(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+        state = nest.pack(first, [inputs[name] for name in leaves])
+        new = problem.dynamics.step(state, {name: inputs[f"hyper '{name}'"] for name in hypers}, batch, t)
+        return tf.concat([tf.reshape(leaf, [-1]) for leaf in nest.flatten(new)], 0)
+
+    worst = (0.0, "")
+    groups = [list(leaves), *([f"hyper '{name}'"] for name in hypers)]
+    for group in groups:
+        direction = {name: rng.normal(size=inputs[name].shape) * np.abs(inputs[name]) for name in group}
+        if not any(np.any(d) for d in direction.values()):
+            direction = {name: rng.normal(size=inputs[name].shape) for name in group}
+        tangents = {name: tf.constant(direction.get(name, np.zeros(x.shape)), tf.float64) for name, x in inputs.items()}
+        with tf.autodiff.ForwardAccumulator(inputs, tangents) as accumulator:
+            out = step(inputs)
+        exact = accumulator.jvp(out, unconnected_gradients=tf.UnconnectedGradients.ZERO).numpy()
+        near = _difference(lambda x: step(x).numpy(), inputs, direction)
+        scale = max(np.max(np.abs(exact)), np.max(np.abs(near)), np.max(np.abs(out)) * FLOOR)
+        error = float(np.max(np.abs(exact - near)) / scale)
+        if not error <= worst[0]:
+            worst = (error, group[0] if len(group) == 1 else "the state")
+    return worst
+
+
+def _require_float64(problem: Problem, params: Nest, hypers: Hypers) -> None:
+    dtype = nest.flatten(params)[0].dtype
+    if dtype != tf.float64:
+        raise TypeError(
+            f"params are {dtype.name}; the check needs float64. Rebuild with params = tf.nest.map_structure(lambda x: "
+            f"tf.cast(x, tf.float64), params), and cast the data and every constant in the loss too."
+        )
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, LookupError):
+        return f"an op of the loss or objective has no (second) derivative: {error}. Rewrite that part with other ops."
+    return str(error)

@@ -1,0 +1,56 @@
+"""A function compiled once: under XLA where it can be, as a plain graph where it cannot."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+UNSUPPORTED = re.compile(r"unsupported operation|No registered '|not compilable|non-static|compile-time constant|XLA")
+
+
+class Compiled:
+    """`tf.function` that tries XLA first and falls back to the graph, once, with a warning that names the op.
+
+    Args:
+      function: of tensors and nests of them.
+      jit_compile: True or False to insist, None to try.
+    """
+
+    def __init__(self, function: Callable[..., Any], jit_compile: bool | None = None):
+        self._function = function
+        self._may_fall_back = jit_compile is None
+        self.jit_compiled = jit_compile is not False
+        self._compiled = self._compile()
+
+    def __call__(self, *args: Any) -> Any:
+        try:
+            result = self._compiled(*args)
+        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
+            if not (self._may_fall_back and self.jit_compiled and UNSUPPORTED.search(error.message)):
+                raise
+            warnings.warn(
+                f"XLA cannot compile {_culprit(error.message)}; running as a plain graph, which is slower. "
+                f"Pass jit_compile=False to choose this without trying.",
+                stacklevel=3,
+            )
+            self.jit_compiled = False
+            self._compiled = self._compile()
+            result = self._compiled(*args)
+        self._may_fall_back = False
+        return result
+
+    def _compile(self) -> Callable[..., Any]:
+        return tf.function(self._function, jit_compile=self.jit_compiled, autograph=False)
+
+
+def _culprit(message: str) -> str:
+    """The names of the ops in an XLA error message, or its first line."""
+    ops = re.findall(r"No registered '(\w+)'", message) + re.findall(r"\(op: (\w+)\)", message)
+    names = re.findall(r"\{\{node ([\w/.-]+)\}\}", message)
+    if ops or names:
+        return ", ".join(dict.fromkeys(ops or names))
+    return message.strip().splitlines()[0][:200]

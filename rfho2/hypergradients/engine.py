@@ -1,0 +1,90 @@
+"""What every engine shares: checked inputs, one compiled function, `start` and `advance` for the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from rfho2 import errors, nest
+from rfho2.hypergradients.compiled import Compiled
+from rfho2.problem import Problem, probe
+from rfho2.types import HyperGradient, Hypers, Nest
+
+
+class Engine(Protocol):
+    """(params, hypers, k) -> HyperGradient, and the same in the form that one driver uses for all."""
+
+    problem: Problem
+    settings: dict[str, Any]
+
+    def __call__(self, params: Nest, hypers: Hypers, k: int = 0) -> HyperGradient: ...
+
+    def start(self, params: Nest, hypers: Hypers) -> Nest:
+        """What is carried from one hyper-iteration to the next, before the first."""
+
+    def advance(self, carry: Nest, hypers: Hypers, k: int) -> tuple[HyperGradient, Nest]:
+        """Hyper-iteration k."""
+
+    def initial_state(self, params: Nest, hypers: Hypers) -> Nest:
+        """s_0, which has the structure of every state."""
+
+
+class Probe:
+    """Checks (params, hypers), and traces the problem once for each new structure of them."""
+
+    def __init__(self, problem: Problem):
+        self._problem = problem
+        self._seen: set[str] = set()
+
+    def __call__(self, params: Nest, hypers: Hypers) -> tuple[Nest, dict[str, tf.Tensor]]:
+        params = errors.checked_params(params)
+        hypers = errors.checked_hypers(hypers, params)
+        key = str((nest.signature(params), nest.signature(hypers)))
+        if key not in self._seen:
+            probe(self._problem, params, hypers)
+            self._seen.add(key)
+        return params, hypers
+
+
+class BatchEngine:
+    """An engine that trains from the start at every hyper-iteration (reverse and forward)."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        hypergradient: Callable[[Nest, Hypers, tf.Tensor], HyperGradient],
+        settings: dict[str, Any],
+        jit_compile: bool | None,
+    ):
+        if problem.steps is None:
+            raise ValueError(
+                f"steps is None, which only rf.real_time takes: rf.{settings['method']} needs the number of training steps."
+            )
+        self.problem = problem
+        self.settings = {**settings, "steps": problem.steps}
+        self._probe = Probe(problem)
+        self._compiled = Compiled(hypergradient, jit_compile)
+
+    @property
+    def jit_compiled(self) -> bool:
+        """Whether XLA compiles it; known after the first call."""
+        return self._compiled.jit_compiled
+
+    def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
+        """The hypergradient of training from `params` with `hypers`; k picks the validation batch."""
+        params, hypers = self._probe(params, hypers)
+        return self._compiled(params, hypers, tf.convert_to_tensor(k, tf.int32))
+
+    def start(self, params: Nest, hypers: Hypers) -> Nest:
+        """The params: every hyper-iteration starts from them again."""
+        return self._probe(params, hypers)[0]
+
+    def advance(self, carry: Nest, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Nest]:
+        """Hyper-iteration k."""
+        return self(carry, hypers, k), carry
+
+    def initial_state(self, params: Nest, hypers: Hypers) -> Nest:
+        """s_0."""
+        return self.problem.dynamics.init(*self._probe(params, hypers))

@@ -1,0 +1,98 @@
+"""Real-time hyperparameter optimisation (paper, 3.3): a partial hypergradient every few steps, while training goes on."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from rfho2 import errors, nest
+from rfho2.batches import Stream
+from rfho2.hypergradients.compiled import Compiled
+from rfho2.hypergradients.engine import Probe
+from rfho2.hypergradients.forward import Tangent, push_steps, start_tangent
+from rfho2.problem import Problem
+from rfho2.types import HyperGradient, Hypers, Nest
+
+
+class RealTimeCarry(NamedTuple):
+    """What goes on from one hyper-batch to the next: s_t, Z_t and t."""
+
+    state: Nest
+    sensitivity: Nest
+    t: tf.Tensor
+
+
+def real_time(problem: Problem, hyper_batch: int, carry: bool = True, jit_compile: bool | None = None) -> RealTimeEngine:
+    """Forward mode without an end: after every `hyper_batch` steps, grad f_t = dE/ds_t Z_t + dE/d hypers.
+
+    Args:
+      problem: what to differentiate; `steps` is not used and may be None.
+      hyper_batch: Delta, the training steps between two hypergradients.
+      carry: keep Z across updates of the hypers, as the paper's code does; False sets it to zero after each, which looks
+        no further back than one hyper-batch.
+      jit_compile: None tries XLA and falls back to the graph; True or False insists.
+
+    Returns:
+      An engine whose `start(params, hypers) -> carry` and `advance(carry, hypers, k) -> (HyperGradient, carry)` a
+      `HyperOptimizer` drives. Called directly it gives the first partial hypergradient.
+
+    >>> import rfho2 as rf
+    >>> loss = lambda w, hypers, batch: 0.5 * w**2
+    >>> problem = rf.Problem(rf.gradient_descent(loss, "lr"), loss, steps=None)
+    >>> engine = rf.real_time(problem, hyper_batch=1, jit_compile=False)
+    >>> carry = engine.start(tf.constant(1.0), {"lr": 0.5})
+    >>> hypergradient, carry = engine.advance(carry, {"lr": 0.5}, k=0)
+    >>> hypergradient.grads["lr"].numpy().item()  # d/dlr of (1 - lr)^2 / 2
+    -0.5
+    """
+    errors.check_count("hyper_batch", hyper_batch)
+    return RealTimeEngine(problem, hyper_batch, carry, jit_compile)
+
+
+class RealTimeEngine:
+    """See `real_time`."""
+
+    def __init__(self, problem: Problem, hyper_batch: int, carry: bool, jit_compile: bool | None):
+        self.problem = problem
+        self.settings: dict[str, Any] = {"method": "real_time", "hyper_batch": hyper_batch, "carry": carry}
+        self._probe = Probe(problem)
+        self._stream = problem.batches if isinstance(problem.batches, Stream) else None
+        self._start = Compiled(lambda params, hypers: start_tangent(problem, params, hypers), jit_compile=False)
+
+        def advance(c: RealTimeCarry, hypers: Hypers, k: tf.Tensor, window: Nest) -> tuple[HyperGradient, RealTimeCarry]:
+            def batch(t: tf.Tensor) -> Nest:
+                if self._stream is None:
+                    return problem.batch(t)
+                return nest.map(lambda leaf: tf.gather(leaf, t - c.t), window)
+
+            tangent = Tangent(c.state, c.sensitivity)
+            found, tangent = push_steps(problem, tangent, hypers, k, c.t, hyper_batch, batch)
+            kept = tangent.sensitivity if carry else nest.zeros_like(tangent.sensitivity)
+            return found, RealTimeCarry(tangent.state, kept, c.t + hyper_batch)
+
+        self._advance = Compiled(advance, jit_compile)
+
+    @property
+    def jit_compiled(self) -> bool:
+        """Whether XLA compiles it; known after the first call."""
+        return self._advance.jit_compiled
+
+    def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
+        """The hypergradient at the end of the first hyper-batch."""
+        return self.advance(self.start(params, hypers), hypers, k)[0]
+
+    def start(self, params: Nest, hypers: Hypers) -> RealTimeCarry:
+        """s_0, Z_0 = ds_0/d hypers and t = 0."""
+        tangent = self._start(*self._probe(params, hypers))
+        return RealTimeCarry(tangent.state, tangent.sensitivity, tf.constant(0))
+
+    def advance(self, carry: RealTimeCarry, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, RealTimeCarry]:
+        """`hyper_batch` more steps, and the hypergradient at their end on validation batch k."""
+        hypers = errors.checked_hypers(hypers, self.problem.dynamics.params(carry.state))
+        window = None if self._stream is None else self._stream.take(self.settings["hyper_batch"])
+        return self._advance(carry, hypers, tf.convert_to_tensor(k, tf.int32), window)
+
+    def initial_state(self, params: Nest, hypers: Hypers) -> Nest:
+        """s_0."""
+        return self.problem.dynamics.init(*self._probe(params, hypers))

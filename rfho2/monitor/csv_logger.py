@@ -1,0 +1,68 @@
+"""Numbers in a file that any tool reads."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rfho2.monitor.base import Callback, values
+from rfho2.types import HyperGradient, Hypers, Run
+
+
+class CSVLogger(Callback):
+    """One row for each hyper-iteration: values, hypers and hypergradients (norms of arrays), scalar metrics.
+
+    A run that is taken up again goes on in the same file; rows that it repeats are written once.
+
+    Args:
+      path: the file; directories above it are made.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self._path = Path(path)
+
+    def on_start(self, run: Run) -> None:
+        """Keeps the rows before the first hyper-iteration of this run, drops the others."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        rows: list[dict[str, str]] = []
+        if run.first > 0 and self._path.exists():
+            with self._path.open(newline="") as file:
+                rows = [row for row in csv.DictReader(file) if _before(row, run.first)]
+        draft = self._path.with_name(self._path.name + ".draft")
+        with draft.open("w", newline="") as file:
+            if rows:
+                writer = csv.DictWriter(file, rows[0].keys())
+                writer.writeheader()
+                writer.writerows(rows)
+        draft.replace(self._path)
+
+    def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
+        """Appends the row of hyper-iteration k."""
+        row: dict[str, Any] = {"iteration": k, **{n: _number(v) for n, v in values(hypergradient).items()}}
+        row |= {_title(name, hyper): _number(hyper) for name, hyper in hypers.items()}
+        row |= {_title(f"hypergradient/{name}", grad): _number(grad) for name, grad in hypergradient.grads.items()}
+        row |= {name: _number(value) for name, value in extra.items() if np.ndim(value) == 0}
+        with self._path.open("a", newline="") as file:
+            writer = csv.DictWriter(file, row.keys())
+            if file.tell() == 0:
+                writer.writeheader()
+            writer.writerow(row)
+
+
+def _before(row: dict[str, str], first: int) -> bool:
+    """Whether a row is whole and of an earlier hyper-iteration; a killed process may leave half a line."""
+    return None not in row.values() and str(row.get("iteration", "")).isdigit() and int(row["iteration"]) < first
+
+
+def _title(name: str, value: Any) -> str:
+    return name if np.ndim(value) == 0 else f"norm of {name}"
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    return float(value) if np.ndim(value) == 0 else float(np.linalg.norm(np.asarray(value).ravel()))

@@ -1,0 +1,42 @@
+"""A progress bar."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tqdm.auto
+
+from rfho2.monitor.base import Callback, values
+from rfho2.types import HyperGradient, Hypers, Result, Run
+
+
+class ProgressBar(Callback):
+    """Hyper-iterations done and left, time left, the value and the scalar hypers (or the metrics named in `show`).
+
+    Args:
+      show: names of metrics or hypers to show instead.
+      description: in front of the bar.
+    """
+
+    def __init__(self, show: tuple[str, ...] | None = None, description: str = "hyper-iterations"):
+        self._show = show
+        self._description = description
+        self._bar: tqdm.auto.tqdm | None = None
+
+    def on_start(self, run: Run) -> None:
+        """Opens the bar where the run goes on."""
+        self._bar = tqdm.auto.tqdm(total=run.iterations, initial=run.first, desc=self._description)
+
+    def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
+        """Moves it on by one."""
+        assert self._bar is not None
+        scalars = {name: hyper for name, hyper in hypers.items() if hyper.shape.rank == 0}
+        known = {**values(hypergradient), **scalars, **extra}
+        shown = self._show or (*values(hypergradient), *list(scalars)[:4])
+        self._bar.set_postfix({name: f"{float(known[name]):.4g}" for name in shown if name in known}, refresh=False)
+        self._bar.update()
+
+    def on_end(self, result: Result) -> None:
+        """Leaves it standing."""
+        if self._bar is not None:
+            self._bar.close()

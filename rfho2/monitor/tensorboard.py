@@ -1,0 +1,78 @@
+"""TensorBoard: curves, histograms, pictures of matrices, the configuration, and the HParams page."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rfho2.monitor.base import Callback, values
+from rfho2.types import HyperGradient, Hypers, Result, Run
+
+
+class TensorBoard(Callback):
+    """Writes a log that `tensorboard --logdir` shows.
+
+    Scalars: the values, every scalar hyper and its hypergradient, scalar metrics. Histograms: vectors, and array metrics.
+    Images: matrices (dark is small, light is large). Text: the configuration. HParams: the hypers a run starts from, and
+    the best value that it found.
+
+    Args:
+      logdir: where to; one directory for each run.
+      every: hyper-iterations between histograms and images, which are large.
+    """
+
+    def __init__(self, logdir: str | os.PathLike[str], every: int = 1):
+        self._logdir = os.fspath(logdir)
+        self._every = every
+        self._writer: tf.summary.SummaryWriter | None = None
+
+    def on_start(self, run: Run) -> None:
+        """Opens the log and writes what is run."""
+        from tensorboard.plugins.hparams import api as hparams
+
+        self._writer = tf.summary.create_file_writer(self._logdir)
+        config = json.dumps({**run.config, "iterations": run.iterations}, indent=2, default=str)
+        scalars = {name: float(hyper) for name, hyper in run.hypers.items() if hyper.shape.rank == 0}
+        described = {f"{part}.{key}": str(v) for part in ("engine", "optimizer") for key, v in run.config[part].items()}
+        with self._writer.as_default(step=run.first):
+            tf.summary.text("configuration", "\n".join("    " + line for line in config.splitlines()))
+            hparams.hparams({**{f"initial {name}": value for name, value in scalars.items()}, **described})
+
+    def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
+        """Writes the numbers of hyper-iteration k."""
+        assert self._writer is not None
+        grads = {f"hypergradient/{name}": grad for name, grad in hypergradient.grads.items()}
+        known = {**values(hypergradient), **{f"hyper/{name}": h for name, h in hypers.items()}, **grads, **extra}
+        with self._writer.as_default(step=k):
+            for name, value in known.items():
+                if not isinstance(value, str):
+                    self._write(name, tf.convert_to_tensor(value), k)
+
+    def on_end(self, result: Result) -> None:
+        """Writes the best value and closes the log."""
+        if self._writer is None:
+            return
+        with self._writer.as_default(step=len(result.history)):
+            if result.best is not None:
+                tf.summary.scalar("best value", result.best.value)
+        self._writer.close()
+
+    def _write(self, name: str, value: tf.Tensor, k: int) -> None:
+        if value.shape.rank == 0:
+            tf.summary.scalar(name, value)
+        elif k % self._every == 0:
+            tf.summary.histogram(name, value)
+            if value.shape.rank == 2 and min(value.shape) > 1:
+                tf.summary.image(name, _picture(value.numpy()))
+
+
+def _picture(matrix: np.ndarray) -> np.ndarray:
+    """The matrix in grey, from its least entry (or 0) to its largest, enlarged until it can be seen."""
+    low, high = min(float(matrix.min()), 0.0), float(matrix.max())
+    grey = (matrix - low) / (high - low) if high > low else np.zeros_like(matrix)
+    zoom = max(1, 256 // max(matrix.shape))
+    return np.kron(grey, np.ones((zoom, zoom)))[None, :, :, None].astype(np.float32)

@@ -1,0 +1,186 @@
+"""What is optimised: a dynamics run for T steps, and the objectives that the hypers minimise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from rfho2 import errors, nest
+from rfho2.batches import Stream
+from rfho2.dynamics import Dynamics
+from rfho2.types import Batches, Hypers, Nest, Value
+
+
+class RunningCost(NamedTuple):
+    """An objective summed along the trajectory: sum of fn(w_t, hypers, batch) at t = every, 2 every, ... <= T.
+
+    In real time the sum runs over the steps of one hyper-batch.
+    """
+
+    fn: Callable[[Nest, Hypers, Nest], tf.Tensor]
+    every: int = 1
+
+
+class Objective(NamedTuple):
+    """One of several objectives, with the names of the hypers it tunes.
+
+    Attributes:
+      fn: (params, hypers, batch) -> scalar, or a `RunningCost`.
+      hypers: names; each hyper stands under exactly one objective.
+      batches: k -> batch for this objective; by default the problem's `validation`.
+    """
+
+    fn: Callable[[Nest, Hypers, Nest], tf.Tensor] | RunningCost
+    hypers: Sequence[str]
+    batches: Batches | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """min over the hypers of E(s_T), where s_t = Phi_t(s_{t-1}, hypers), t = 1..T.
+
+    Args:
+      dynamics: the inner training, such as `rf.momentum(loss, "lr", "mu")`.
+      objective: E, (params, hypers, batch) -> scalar; a `RunningCost`; or a dict of `Objective`s.
+      steps: T; None for real time only.
+      batches: t -> training batch, a pure function of t (`rf.batches`); None gives the loss None.
+      validation: k -> batch for the objective at hyper-iteration k; None gives it None.
+
+    >>> import rfho2 as rf
+    >>> loss = lambda w, hypers, batch: (w - 1.0) ** 2
+    >>> problem = rf.Problem(rf.gradient_descent(loss, "lr"), loss, steps=10)
+    """
+
+    dynamics: Dynamics
+    objective: Any
+    steps: int | None
+    batches: Batches | None = None
+    validation: Batches | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps is not None:
+            errors.check_count("steps", self.steps)
+        if not all(callable(getattr(self.dynamics, part, None)) for part in Dynamics._fields):
+            raise TypeError(
+                f"dynamics is {type(self.dynamics).__name__}; pass rf.gradient_descent(...), rf.adam(...), ... or an "
+                f"rf.Dynamics(init, step, params) of three functions."
+            )
+        for argument in ("batches", "validation"):
+            if getattr(self, argument) is not None:
+                errors.check_callable(argument, getattr(self, argument), "index -> batch, such as rf.batches.full(data)")
+        for term in self.terms(()):
+            errors.check_callable(f"objective {term.name}".strip(), term.fn, "(params, hypers, batch) -> scalar")
+            errors.check_count("every", term.every or 1)
+
+    def terms(self, hypers: Sequence[str] | Hypers) -> list[Term]:
+        """The objectives in one form; a single one tunes all the `hypers`."""
+        if not isinstance(self.objective, Mapping):
+            return [Term.of("", Objective(self.objective, tuple(hypers)), self.validation)]
+        if not all(isinstance(o, Objective) for o in self.objective.values()) or not self.objective:
+            raise TypeError("objective: the values of the dict have to be rf.Objective(fn, hypers=[...names]).")
+        return [Term.of(name, objective, self.validation) for name, objective in self.objective.items()]
+
+    def batch(self, t: tf.Tensor) -> Nest:
+        """The training batch of step t."""
+        return None if self.batches is None else self.batches(t)
+
+    def value(self, terms: Sequence[Term], values: Sequence[tf.Tensor]) -> Value:
+        """A scalar for one objective, a dict for several."""
+        return {t.name: v for t, v in zip(terms, values, strict=True)} if isinstance(self.objective, Mapping) else values[0]
+
+
+class Cost(NamedTuple):
+    """An objective at one state: its value, dE/ds, and the direct part of dE/d hypers for the hypers it tunes."""
+
+    value: tf.Tensor
+    state: Nest
+    hypers: dict[str, tf.Tensor]
+
+
+class Term(NamedTuple):
+    """One objective, resolved: `every` is None for one taken at the end."""
+
+    name: str
+    fn: Callable[[Nest, Hypers, Nest], tf.Tensor]
+    every: int | None
+    hypers: tuple[str, ...]
+    batches: Batches | None
+
+    @classmethod
+    def of(cls, name: str, objective: Objective, validation: Batches | None) -> Term:
+        """From what the user wrote."""
+        fn, every = objective.fn if isinstance(objective.fn, RunningCost) else (objective.fn, None)
+        return cls(name, fn, every, tuple(objective.hypers), objective.batches or validation)
+
+    def batch(self, k: tf.Tensor) -> Nest:
+        """The batch of hyper-iteration k."""
+        return None if self.batches is None else self.batches(k)
+
+    def own(self, hypers: Hypers) -> dict[str, tf.Tensor]:
+        """The hypers that this objective tunes."""
+        return {name: hypers[name] for name in self.hypers}
+
+    def cost(self, dynamics: Dynamics, state: Nest, hypers: Hypers, batch: Nest) -> Cost:
+        """Value and partial derivatives of the objective at `state`."""
+        own = self.own(hypers)
+        with tf.GradientTape() as tape:
+            tape.watch((state, own))
+            value = self.fn(dynamics.params(state), {**hypers, **own}, batch)
+        errors.check_scalar(f"objective {self.name}".strip(), value)
+        ds, dh = tape.gradient(value, (state, own), unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        return Cost(value, nest.dense(ds), nest.dense(dh))
+
+    def at_end(self, dynamics: Dynamics, state: Nest, hypers: Hypers, batch: Nest) -> Cost:
+        """The cost taken once at the last state; nothing for a running cost."""
+        if self.every is None:
+            return self.cost(dynamics, state, hypers, batch)
+        return self.nothing(state, hypers)
+
+    def after(self, t: tf.Tensor, dynamics: Dynamics, state: Nest, hypers: Hypers, batch: Nest) -> Cost | None:
+        """The running cost of s_t, computed only at t = every, 2 every, ...; None if there never is one."""
+        if self.every is None:
+            return None
+        return tf.cond(
+            tf.logical_and(t > 0, t % self.every == 0),
+            lambda: self.cost(dynamics, state, hypers, batch),
+            lambda: self.nothing(state, hypers),
+        )
+
+    def nothing(self, state: Nest, hypers: Hypers) -> Cost:
+        """The zero cost."""
+        zero = tf.zeros([], nest.flatten(state)[0].dtype)
+        return Cost(zero, nest.zeros_like(state), nest.zeros_like(self.own(hypers)))
+
+
+def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
+    """Traces init, one step and the objectives once, without running them, and refuses what cannot work.
+
+    A hyper is refused if a tape finds no way from it to any state or objective; a derivative that *is* 0 is fine.
+    """
+    terms = problem.terms(hypers)
+    errors.check_owners({term.name: term.hypers for term in terms}, hypers)
+
+    def trace(params: Nest, hypers: Hypers, t: tf.Tensor, streamed: Nest) -> None:
+        batch = streamed if isinstance(problem.batches, Stream) else problem.batch(t)
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(hypers)
+            first = nest.map(tf.convert_to_tensor, problem.dynamics.init(params, hypers))
+            errors.check_state(first)
+            second = problem.dynamics.step(first, hypers, batch, t)
+            errors.check_step(first, second)
+            ends = [term.fn(problem.dynamics.params(second), hypers, term.batch(t)) for term in terms]
+        for term, end in zip(terms, ends, strict=True):
+            errors.check_scalar(f"objective {term.name}".strip(), end)
+            ways = tape.gradient([*nest.flatten(first), *nest.flatten(second), end], term.own(hypers))
+            lost = [name for name, way in ways.items() if way is None]
+            if lost:
+                raise errors.unconnected(lost, f"objective '{term.name}'" if term.name else "the objective")
+
+    spec = lambda x: tf.TensorSpec(x.shape, x.dtype)  # noqa: E731
+    streamed = problem.batches.spec if isinstance(problem.batches, Stream) else None
+    tf.function(trace, autograph=False).get_concrete_function(
+        nest.map(spec, params), nest.map(spec, dict(hypers)), tf.TensorSpec([], tf.int32), streamed
+    )
