@@ -24,7 +24,8 @@ class DivergenceError(ArithmeticError):
 def _floating_tensor(argument: str, value: Any, dtype: tf.DType | None = None) -> tf.Tensor:
     """`value` as a floating tensor, or an error that names the leaf."""
     try:
-        tensor = tf.convert_to_tensor(value)
+        # By way of NumPy where a dtype is asked for: TensorFlow alone would round a Python float to float32 on the way.
+        tensor = tf.convert_to_tensor(value if dtype is None or tf.is_tensor(value) else np.asarray(value))
     except (TypeError, ValueError) as error:
         raise TypeError(f"{argument} is {type(value).__name__} {value!r:.80}, which is not a tensor: {error}") from None
     if not tensor.dtype.is_floating:
@@ -108,14 +109,19 @@ def check_state(state: Nest) -> None:
             )
 
 
-def check_scalar(argument: str, value: Any) -> None:
-    """An objective or a loss is one floating number."""
+def check_scalar(argument: str, value: Any, dtype: tf.DType) -> None:
+    """An objective or a loss is one floating number, of the params' dtype."""
     if not tf.is_tensor(value):
         raise TypeError(f"{argument} returned {type(value).__name__} {value!r:.80}; return a scalar tensor.")
     if not value.dtype.is_floating or value.shape.rank != 0:
         raise ValueError(
             f"{argument} returned a {value.dtype.name} tensor of shape {value.shape}; return a floating scalar, for "
             f"instance with tf.reduce_mean."
+        )
+    if value.dtype != dtype:
+        raise TypeError(
+            f"{argument} returned {value.dtype.name}, but the params are {dtype.name}; compute it in {dtype.name}: cast the "
+            f"data and the constants it uses, with tf.cast(x, tf.{dtype.name})."
         )
 
 

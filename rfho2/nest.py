@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +12,19 @@ from rfho2.types import Nest
 map = tf.nest.map_structure
 flatten = tf.nest.flatten
 pack = tf.nest.pack_sequence_as
+
+
+def map_once(function: Callable[..., Any], *nests: Nest) -> Nest:
+    """As `map`, but computed once where the very same leaves meet again, as after `broadcast_prefix`."""
+    known: dict[tuple[int, ...], Any] = {}
+
+    def remembered(*leaves: Any) -> Any:
+        key = tuple(id(leaf) for leaf in leaves)
+        if key not in known:
+            known[key] = function(*leaves)
+        return known[key]
+
+    return map(remembered, *nests)
 
 
 def add(a: Nest, b: Nest) -> Nest:

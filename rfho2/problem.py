@@ -129,7 +129,7 @@ class Term(NamedTuple):
         with tf.GradientTape() as tape:
             tape.watch((state, own))
             value = self.fn(dynamics.params(state), {**hypers, **own}, batch)
-        errors.check_scalar(f"objective {self.name}".strip(), value)
+        errors.check_scalar(f"objective {self.name}".strip(), value, nest.flatten(state)[0].dtype)
         ds, dh = tape.gradient(value, (state, own), unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return Cost(value, nest.dense(ds), nest.dense(dh))
 
@@ -173,7 +173,7 @@ def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
             errors.check_step(first, second)
             ends = [term.fn(problem.dynamics.params(second), hypers, term.batch(t)) for term in terms]
         for term, end in zip(terms, ends, strict=True):
-            errors.check_scalar(f"objective {term.name}".strip(), end)
+            errors.check_scalar(f"objective {term.name}".strip(), end, nest.flatten(first)[0].dtype)
             ways = tape.gradient([*nest.flatten(first), *nest.flatten(second), end], term.own(hypers))
             lost = [name for name, way in ways.items() if way is None]
             if lost:

@@ -42,7 +42,7 @@ def gradient(loss: Loss, params: Nest, hypers: Hypers, batch: Nest) -> Nest:
     with tf.GradientTape() as tape:
         tape.watch(params)
         value = loss(params, hypers, batch)
-    errors.check_scalar("loss", value)
+    errors.check_scalar("loss", value, nest.flatten(params)[0].dtype)
     return nest.dense(tape.gradient(value, params, unconnected_gradients=tf.UnconnectedGradients.ZERO))
 
 

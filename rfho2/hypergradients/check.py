@@ -76,10 +76,15 @@ def check_hypergradient(problem: Problem, params: Nest, hypers: Hypers, rtol: fl
     """
     params = errors.checked_params(params)
     hypers = errors.checked_hypers(hypers, params)
-    _require_float64(problem, params, hypers)
+    _require_float64(params)
     rng = np.random.default_rng(seed)
     try:
         probe(problem, params, hypers)
+    except ValueError as error:  # a TypeError is a float32 output: refused, not reported
+        return Check(False, [], str(error), float("nan"))
+    except LookupError as error:
+        return Check(False, [], _explain(error), float("nan"))
+    try:
         engines = [method(problem, jit_compile=False)(params, hypers) for method in (reverse, forward)]
     except (LookupError, TypeError, ValueError, tf.errors.OpError) as error:
         return Check(False, [], _explain(error), float("nan"))
@@ -214,7 +219,7 @@ def _step_error(problem: Problem, params: Nest, hypers: Hypers, rng: np.random.G
     return worst
 
 
-def _require_float64(problem: Problem, params: Nest, hypers: Hypers) -> None:
+def _require_float64(params: Nest) -> None:
     dtype = nest.flatten(params)[0].dtype
     if dtype != tf.float64:
         raise TypeError(

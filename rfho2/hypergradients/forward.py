@@ -112,6 +112,7 @@ def push_forward(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: 
     and the step itself is computed once.
     """
 
+    @tf.autograph.experimental.do_not_convert  # or vectorized_map would rewrite the user's loss
     def column(direction: tuple[Nest, dict[str, tf.Tensor]]) -> Nest:
         with tf.autodiff.ForwardAccumulator((tangent.state, dict(hypers)), direction) as accumulator:
             new = phi(tangent.state, hypers)

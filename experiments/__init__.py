@@ -1,0 +1,1 @@
+"""One binary for each section of the paper: `python -m experiments.<name>`."""

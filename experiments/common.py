@@ -1,0 +1,77 @@
+"""What the binaries share: how they start and stop, what they write, how figures look."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+from absl import app
+
+import rfho2
+from data.errors import DataError
+
+
+def run_main(main: Callable[[], None]) -> None:
+    """Runs a binary: bad data is one sentence and exit code 1; Ctrl-C says how to go on and exits with 130."""
+
+    def guarded(argv: list[str]) -> None:
+        if len(argv) > 1:
+            raise app.UsageError(f"not understood: {' '.join(argv[1:])}; flags look like --name=value.")
+        try:
+            main()
+        except DataError as error:
+            print(error, file=sys.stderr)
+            sys.exit(1)
+        except KeyboardInterrupt:
+            command = " ".join(["python", "-m", f"experiments.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
+            print(f"\nStopped; everything finished is kept. To go on, run again: {command}", file=sys.stderr)
+            sys.exit(130)
+
+    app.run(guarded)
+
+
+def environment() -> dict[str, str]:
+    """Versions and machine, as a results file records them."""
+    devices = ", ".join(sorted({d.device_type for d in tf.config.list_physical_devices()}))
+    return {
+        "rfho2": rfho2.__version__,
+        "tensorflow": tf.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "device": f"{devices} ({os.cpu_count()} cores, {platform.machine()})",
+    }
+
+
+def write_results(path: Path, config: Any, results: list[dict[str, Any]], timing: dict[str, Any]) -> None:
+    """`results.json`: all that two runs with one seed share, and the times apart."""
+    content = {"config": dataclasses.asdict(config), "environment": environment(), "results": results, "timing": timing}
+    write_text(path, json.dumps(content, indent=2, default=str) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".draft")
+    draft.write_text(text)
+    draft.replace(path)
+
+
+def save_figure(figure: plt.Figure, path: Path) -> None:
+    """As `.png` and `.pdf`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path.with_suffix(".png"), dpi=150, bbox_inches="tight")
+    figure.savefig(path.with_suffix(".pdf"), bbox_inches="tight")
+    plt.close(figure)

@@ -1,0 +1,17 @@
+"""Engines are plain ops: inputs sharded over two logical devices give the same hypergradients."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize("mode", ["graph", "jit"])
+@pytest.mark.parametrize("method", ["reverse", "forward", "real_time"])
+def test_sharded_inputs_give_the_same(method, mode):
+    """In a fresh process, because logical devices cannot be added to a running one."""
+    command = [sys.executable, "-m", "tests.dtensor_child", method, mode]
+    child = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=300)
+    assert child.returncode == 0, child.stderr[-3000:]
+    assert child.stdout.endswith("agree\n")
