@@ -6,11 +6,11 @@ A 784-200-200-10 tanh network on batches of 100, momentum, three hypers (learnin
 from __future__ import annotations
 
 import itertools
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,7 +109,7 @@ def cost_of_methods(steps: int) -> None:
 def cost_of_projections() -> None:
     """The projections of the experiments, and of a million entries, in seconds."""
     rng = np.random.default_rng(0)
-    cases = {
+    cases: dict[str, tuple[rf.Constraint, tuple[int, ...]]] = {
         "BoxL1Ball, 5,000 entries": (rf.BoxL1Ball(1000.0), (5000,)),
         "SymmetricNonNegative, 100 x 100": (rf.SymmetricNonNegative(1e-3), (100, 100)),
         "BoxL1Ball, 1,000,000 entries": (rf.BoxL1Ball(200_000.0), (1_000_000,)),
@@ -124,16 +124,23 @@ def cost_of_projections() -> None:
 
 
 def peak_memory_of_reverse(steps: int = 300) -> None:
-    """Peak resident memory beyond that of a run of three steps, which has compiled all the same code."""
+    """Peak resident memory of a second call, which compiles nothing, beyond what a run of three steps left behind."""
     params = network()
-    peaks = []
-    for length in (3, steps):
-        rf.reverse(problem(length))(params, HYPERS)
-        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-    state = 2 * 4 * sum(int(np.prod(w.shape)) for w in params.values())
-    print(
-        f"reverse, T = {steps}: {(peaks[1] - peaks[0]) / 1e6:.0f} MB, {(peaks[1] - peaks[0]) / (steps * state):.2f} x T x state"
-    )
+    rf.reverse(problem(3))(params, HYPERS)
+    before = resident("VmRSS")
+    engine = rf.reverse(problem(steps))
+    engine(params, HYPERS)
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    engine(params, HYPERS)
+    used = resident("VmHWM") - before
+    whole = steps * 2 * 4 * sum(int(np.prod(w.shape)) for w in params.values())
+    print(f"reverse, T = {steps}: peak memory {used / 1e6:.0f} MB, {used / whole:.2f} x T x state")
+
+
+def resident(which: str) -> int:
+    """Resident memory of this process in bytes: now (VmRSS) or at its peak (VmHWM)."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith(which)).split()[1]) * 1024
 
 
 def main() -> None:
