@@ -15,7 +15,7 @@ from rfho2.constraints import (
     Simplex,
     SymmetricNonNegative,
 )
-from rfho2.dynamics import Dynamics, adagrad, adam, adamw, gradient_descent, momentum, nesterov, rmsprop
+from rfho2.dynamics import Dynamics, adagrad, adam, adamw, fixed_product, gradient_descent, momentum, nesterov, rmsprop
 from rfho2.errors import DivergenceError
 from rfho2.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients import Check, Engine, check_hypergradient, forward, real_time, reverse
@@ -57,6 +57,7 @@ __all__ = [
     "adamw",
     "batches",
     "check_hypergradient",
+    "fixed_product",
     "forward",
     "gradient_descent",
     "momentum",

@@ -16,7 +16,7 @@ import tensorflow as tf
 from rfho2 import errors, nest
 from rfho2.types import Batches, Nest
 
-ROUNDS = 6  # of the permutation below; four already pass as random, two more cost nothing
+SMALL = 256  # below this many examples the permutation needs more rounds, and halves of equal size, to be fair
 
 
 def full(data: Nest) -> Batches:
@@ -124,7 +124,7 @@ class Stream:
     def take(self, count: int) -> Nest:
         """The next `count` batches, stacked along a new first axis."""
         try:
-            return nest.map(lambda *leaves: tf.stack(leaves), *(next(self.iterator) for _ in range(count)))
+            return nest.map(lambda *leaves: tf.stack(leaves), *[next(self.iterator) for _ in range(count)])
         except StopIteration:
             raise ValueError(
                 "batches: the streamed dataset ended; real time goes on for ever: add .repeat() to it."
@@ -146,6 +146,16 @@ class Stream:
             except (tf.errors.OpError, ValueError):
                 return False
         return True
+
+    def unseeded(self) -> bool:
+        """Whether something in the pipeline shuffles without a seed: its order is another in each process."""
+        waiting = [self.dataset]  # TensorFlow has no public way to ask
+        while waiting:
+            dataset = waiting.pop()
+            if hasattr(dataset, "_seed") and int(dataset._seed) == int(dataset._seed2) == 0:
+                return True
+            waiting += dataset._inputs()
+        return False
 
     @property
     def spec(self) -> Nest:
@@ -172,13 +182,14 @@ def permutation(index: tf.Tensor, n: int, seed: int, epoch: tf.Tensor) -> tf.Ten
     and so is a bijection of 0..ab-1. Entries that land at n or above are sent on until they land below (cycle walking).
     """
     a, b = _factors(n)
+    rounds = 12 if n < SMALL else 6
     keys = tf.random.stateless_uniform(
-        [ROUNDS], tf.stack([tf.constant(seed, tf.int32), epoch]), minval=None, maxval=None, dtype=tf.int32
+        [rounds], tf.stack([tf.constant(seed, tf.int32), epoch]), minval=None, maxval=None, dtype=tf.int32
     )
 
     def network(x: tf.Tensor) -> tf.Tensor:
         left, right = x // b, x % b
-        for i in range(0, ROUNDS, 2):
+        for i in range(0, rounds, 2):
             left = (left + _hash(right, keys[i]) % a) % a
             right = (right + _hash(left, keys[i + 1]) % b) % b
         return left * b + right
@@ -192,9 +203,9 @@ def permutation(index: tf.Tensor, n: int, seed: int, epoch: tf.Tensor) -> tf.Ten
 
 
 def _factors(n: int) -> tuple[int, int]:
-    """a, b >= 1 of like size with a * b >= n, as close to n as can be had."""
+    """a, b >= 1 of like size with a * b >= n, as close to n as can be had: what lies between costs cycle walking."""
     root = math.isqrt(n - 1) + 1
-    a = np.arange(root, 4 * root + 1)
+    a = np.arange(root, root + 1 if n < SMALL else 3 * root // 2)
     b = -(-n // a)
     best = int(np.argmin(a * b - n))
     return int(a[best]), int(b[best])

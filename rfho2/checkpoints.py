@@ -6,7 +6,6 @@ what else the caller writes there.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -25,6 +24,7 @@ import tensorflow as tf
 from rfho2 import nest
 from rfho2.types import Nest
 
+DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 KEEP = 2  # the newest, and the one before it should the newest be damaged
 
 
@@ -60,28 +60,41 @@ class Store:
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
-        for old in self._places()[KEEP:]:
+        later = [other for other in self._places() if other > place]  # damaged, or the run would have gone on from there
+        for old in later + [other for other in self._places() if other <= place][KEEP:]:
             shutil.rmtree(old, ignore_errors=True)
 
-    def load(self, template: Nest) -> tuple[Nest, dict[str, Any], Path] | None:
-        """The newest checkpoint that can be read, in the structure of `template`; None if there is none."""
+    def load(self, template: Nest, also: Callable[[Path], None] | None = None) -> tuple[Nest, dict[str, Any]] | None:
+        """The newest checkpoint that can be read, in the structure of `template`; None if there is none.
+
+        `also` reads what the caller wrote there.
+        """
         for place in self._places():
             try:
-                record = json.loads((place / "record.json").read_text())
+                record = _read_record(place)
                 with np.load(place / "arrays.npz", allow_pickle=False) as file:
                     leaves = [tf.constant(file[str(i)]) for i in range(len(file.files))]
-            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            except DAMAGE as error:
                 warnings.warn(f"checkpoint {place} is damaged ({error}); using the one before it.", stacklevel=3)
                 continue
             self._compare(place, record)
-            return nest.pack(template, leaves), record, place
+            try:
+                if also is not None:
+                    also(place)
+            except (*DAMAGE, tf.errors.OpError, AssertionError) as error:
+                warnings.warn(f"checkpoint {place} is damaged ({error}); using the one before it.", stacklevel=3)
+                continue
+            return nest.pack(template, leaves), record
         return None
 
     def clear(self) -> None:
         """Removes the checkpoints of this problem; refuses those of another."""
         for place in self._places():
-            with contextlib.suppress(OSError, json.JSONDecodeError):  # a damaged one: nothing to keep
-                self._compare(place, json.loads((place / "record.json").read_text()))
+            try:
+                record = _read_record(place)
+            except DAMAGE:  # nothing to keep
+                continue
+            self._compare(place, record)
         for place in self._places():
             shutil.rmtree(place)
 
@@ -116,6 +129,13 @@ def digest(arrays: Nest) -> str:
     for leaf in nest.flatten(arrays):
         sha.update(np.ascontiguousarray(leaf).tobytes())
     return sha.hexdigest()[:16]
+
+
+def _read_record(place: Path) -> dict[str, Any]:
+    record = json.loads((place / "record.json").read_text())
+    if not isinstance(record, dict):
+        raise ValueError(f"record.json holds {record!r:.40}")
+    return record
 
 
 def _flush(path: Path) -> None:

@@ -7,6 +7,7 @@ idempotent to the bit. NaN raises eagerly; inside a graph it propagates.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -51,7 +52,7 @@ class Box:
         """Whether every entry is within its bounds, exactly unless `atol` is given."""
         x = tf.convert_to_tensor(x)
         low, high = _like(x, self.low, self.high)
-        slack = tf.cast(atol or 0.0, x.dtype)
+        (slack,) = _like(x, atol or 0.0)
         return tf.reduce_all((x >= low - slack) & (x <= high + slack))
 
 
@@ -64,6 +65,10 @@ class NonNegative(Box):
 
     def __init__(self) -> None:
         super().__init__(0.0, math.inf)
+
+    def contains(self, x: tf.Tensor, atol: float | None = None) -> tf.Tensor:
+        """Whether no entry is negative; signs are exact, whatever `atol`."""
+        return super().contains(x)
 
     def __repr__(self) -> str:
         return "NonNegative()"
@@ -101,17 +106,13 @@ class BoxL1Ball:
         return Box(self.low, self.high).contains(x) & _within(x, self.radius, atol)
 
     def _shrunk(self, y: tf.Tensor) -> tf.Tensor:
-        # |x_i| = clip(u_i - tau, a_i, b_i), x_i = s_i |x_i|: s_i is the sign of y_i, or the only one that the box has.
-        sign = tf.where(y < 0, -tf.ones_like(y), tf.ones_like(y)) if self.low < 0 < self.high else tf.ones_like(y)
-        if self.high <= 0 and self.low < 0:
-            sign = -sign
-        least = max(self.low, -self.high, 0.0)
-        n = y.shape.num_elements()
+        # |x_i| = clip(u_i - tau, a, b_i), x_i = s_i |x_i|: s_i is the sign of y_i, or the only one that the box has.
+        n, least = _entries(self, y), max(self.low, -self.high, 0.0)
         if least * n > self.radius * (1 + 1e-12):
             raise ValueError(f"{self} is empty for {n} entries: each is at least {least} in size. Raise the radius.")
-        most = tf.where(sign > 0, *_like(y, self.high, -self.low))
-        size = _clipped_to_sum(sign * y, least, tf.minimum(most, tf.cast(self.radius, y.dtype)), self.radius)
-        return tf.where(size == 0, tf.zeros_like(y), sign * size)
+        negative = y < 0 if self.low < 0 < self.high else tf.fill(y.shape, self.low < 0)
+        size = _clipped_to_sum(tf.where(negative, -y, y), negative, least, (self.high, -self.low), self.radius)
+        return tf.where(negative & (size > 0), -size, size)
 
 
 @dataclass(frozen=True)
@@ -152,14 +153,16 @@ class Simplex:
     def project(self, x: tf.Tensor) -> tf.Tensor:
         """max(x - tau, 0) with the tau that gives the sum."""
         x = _checked(x)
-        most = tf.fill(tf.shape(x), tf.cast(self.total, x.dtype))
-        return tf.where(self.contains(x), x, _clipped_to_sum(x, 0.0, most, self.total))
+        if _entries(self, x) == 0 and self.total > 0:
+            raise ValueError(f"{self} is empty for 0 entries.")
+        projected = _clipped_to_sum(x, tf.fill(x.shape, False), 0.0, (math.inf, math.inf), self.total)
+        return tf.where(self.contains(x), x, projected)
 
     def contains(self, x: tf.Tensor, atol: float | None = None) -> tf.Tensor:
         """Signs exactly, the sum up to `atol` (by default 4 eps sum |x|)."""
         x = tf.convert_to_tensor(x)
         total = tf.reduce_sum(tf.cast(x, tf.float64))
-        return tf.reduce_all(x >= 0) & (tf.abs(total - self.total) <= _slack(x, atol))
+        return tf.reduce_all(x >= 0) & (tf.abs(total - self.total) <= _slack(x, atol)) & (total < math.inf)
 
 
 @dataclass(frozen=True)
@@ -178,15 +181,14 @@ class L2Ball:
     def project(self, x: tf.Tensor) -> tf.Tensor:
         """x, scaled down to the radius if it is longer."""
         x = _checked(x)
-        largest = tf.reduce_max(tf.abs(x), axis=None, keepdims=False) if x.shape.num_elements() else tf.ones([], x.dtype)
-        unit = tf.cast(tf.math.divide_no_nan(x, largest), tf.float64)  # so that squares of huge entries do not overflow
-        scaled = tf.math.divide_no_nan(unit, tf.norm(unit)) * self.radius
-        return tf.where(self.contains(x), x, tf.cast(scaled, x.dtype))
+        unit, _ = _direction_and_length(x)
+        return tf.where(self.contains(x), x, tf.cast(unit * self.radius, x.dtype))
 
     def contains(self, x: tf.Tensor, atol: float | None = None) -> tf.Tensor:
         """The norm up to `atol` (by default 4 eps sum |x|)."""
         x = tf.convert_to_tensor(x)
-        return tf.norm(tf.cast(x, tf.float64)) <= self.radius + _slack(x, atol)
+        _, length = _direction_and_length(x)
+        return (length <= self.radius + _slack(x, atol)) & (length < math.inf)
 
 
 @dataclass(frozen=True)
@@ -221,50 +223,93 @@ class SymmetricNonNegative:
         return inside if self.total is None else inside & _within(x, self.total, atol)
 
 
-def _clipped_to_sum(u: tf.Tensor, least: float, most: tf.Tensor, total: float) -> tf.Tensor:
-    """clip(u - tau, least, most) with the tau for which its entries sum to `total`.
+def _clipped_to_sum(u: tf.Tensor, other: tf.Tensor, least: float, most: tuple[float, float], total: float) -> tf.Tensor:
+    """clip(u - tau, least, b) with the tau for which its entries sum to `total`; b is most[1] where `other`, else most[0].
 
-    The sum falls with tau, linearly between the points u - most and u - least: they are sorted, the sum at each follows
-    from the number of entries that move there, and the last step is linear. In float64, and with the largest entry moved
-    to 0, so that huge entries keep their differences.
+    The sum falls with tau, linearly between the points u - least and u - b. Halving finds the two of them between which tau
+    lies, and there it is solved for. All sums are direct and in float64: running ones would round small entries away beside
+    huge ones.
     """
-    dtype, shape = u.dtype, u.shape
-    limit = tf.cast(dtype.max / 4, tf.float64)  # infinite entries count as very large ones
+    dtype, shape, n = u.dtype, u.shape, u.shape.num_elements()
+    if n == 0:
+        return u
+    limit = dtype.max / 4  # infinite entries count as very large ones
     u = tf.clip_by_value(tf.reshape(tf.cast(u, tf.float64), [-1]), -limit, limit)
-    u = u - tf.reduce_max(u)
-    a = tf.cast(least, tf.float64)
-    b = tf.reshape(tf.cast(most, tf.float64), [-1])
-    points = tf.concat([u - b, u - a], 0)
-    order = tf.argsort(points)
-    points = tf.gather(points, order)
-    n = tf.size(u)
-    moving = tf.cast(tf.cumsum(tf.where(order < n, 1, -1)), tf.float64)  # how many entries fall right of each point
-    drops = tf.concat([[0.0], tf.cumsum(moving[:-1] * (points[1:] - points[:-1]))], 0)
-    sums = tf.reduce_sum(b) - drops
-    last = tf.maximum(tf.reduce_sum(tf.cast(sums >= total, tf.int32)) - 1, 0)
-    tau = points[last] + tf.math.divide_no_nan(sums[last] - total, moving[last])
-    # Once more from the entries that move at this tau: a plain sum, free of what the running one has rounded away.
-    free = (u - tau > a) & (u - tau < b)
-    fixed = tf.reduce_sum(tf.where(free, tf.zeros_like(u), tf.clip_by_value(u - tau, a, b)))
+    levels = [tf.constant(min(level, total), tf.float64) for level in (least, *most)]
+    a, b = levels[0], tf.where(tf.reshape(other, [-1]), levels[2], levels[1])
+
+    def too_large(tau: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(tf.clip_by_value(u - tau, a, b)) > total
+
+    # tau is at most `total` below the least entry at which the sum is small enough: everything is counted from there, and
+    # cut where it no longer matters, so that huge entries keep their differences.
+    ordered = tf.sort(u)
+    pivot = ordered[_first_not(too_large, ordered)]
+    u, ordered = (tf.clip_by_value(x - pivot, -2 * total, 2 * total) for x in (u, ordered))
+    low, high = tf.constant(-total, tf.float64), tf.constant(0.0, tf.float64)
+    for level in levels:
+        points = ordered - level
+        index = _first_not(too_large, points)
+        for point in (points[tf.maximum(index - 1, 0)], points[index]):
+            below = too_large(point)
+            low = tf.where(below, tf.maximum(low, point), low)
+            high = tf.where(below, high, tf.minimum(high, point))
+    middle = (low + high) / 2
+    free = (u - middle > a) & (u - middle < b)
+    fixed = tf.reduce_sum(tf.where(free, tf.zeros_like(u), tf.clip_by_value(u - middle, a, b)))
     count = tf.reduce_sum(tf.cast(free, tf.float64))
-    again = tf.math.divide_no_nan(tf.reduce_sum(tf.where(free, u, tf.zeros_like(u))) + fixed - total, count)
-    tau = tf.where(count > 0, again, tau)
+    solved = tf.math.divide_no_nan(tf.reduce_sum(tf.where(free, u, tf.zeros_like(u))) + fixed - total, count)
+    tau = tf.where(count > 0, solved, middle)
     return tf.cast(tf.reshape(tf.clip_by_value(u - tau, a, b), shape), dtype)
 
 
+def _first_not(condition: Callable[[tf.Tensor], tf.Tensor], ordered: tf.Tensor) -> tf.Tensor:
+    """The index of the first entry for which a falling condition does not hold; the last index if there is none."""
+    first, last = tf.constant(0), tf.constant(ordered.shape[0] - 1)
+    for _ in range(ordered.shape[0].bit_length()):
+        middle = (first + last) // 2
+        holds = condition(ordered[middle])
+        first, last = tf.where(holds, tf.minimum(middle + 1, last), first), tf.where(holds, last, middle)
+    return last
+
+
+def _direction_and_length(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """x / ||x|| and ||x||, without overflow; infinite entries count as infinitely larger than finite ones."""
+    x = tf.cast(x, tf.float64)
+    if x.shape.num_elements() == 0:
+        return x, tf.zeros([], tf.float64)
+    infinite = tf.math.is_inf(x)
+    some = tf.reduce_any(infinite)
+    x = tf.where(some & ~tf.math.is_nan(x), tf.where(infinite, tf.sign(x), tf.zeros_like(x)), x)
+    largest = tf.reduce_max(tf.abs(x))
+    scaled = tf.math.divide_no_nan(x, largest)
+    norm = tf.norm(scaled)
+    length = tf.where(some, tf.constant(math.inf, tf.float64), norm * largest)
+    return tf.math.divide_no_nan(scaled, norm), length
+
+
 def _within(x: tf.Tensor, radius: float, atol: float | None) -> tf.Tensor:
-    return tf.reduce_sum(tf.abs(tf.cast(x, tf.float64))) <= radius + _slack(x, atol)
+    total = tf.reduce_sum(tf.abs(tf.cast(x, tf.float64)))
+    return (total <= radius + _slack(x, atol)) & (total < math.inf)
 
 
 def _slack(x: tf.Tensor, atol: float | None) -> tf.Tensor:
     if atol is not None:
-        return tf.cast(atol, tf.float64)
+        return tf.constant(atol, tf.float64)
     eps = float(np.finfo(x.dtype.as_numpy_dtype).eps)
     return 4 * eps * tf.reduce_sum(tf.abs(tf.cast(x, tf.float64)))
 
 
 def _like(x: tf.Tensor, *values: Array) -> list[tf.Tensor]:
-    return [tf.cast(value, x.dtype) for value in values]
+    """In the dtype of x; a Python number not by way of float32, which tf.cast would take."""
+    return [tf.cast(v, x.dtype) if tf.is_tensor(v) else tf.constant(v, x.dtype) for v in values]
+
+
+def _entries(constraint: Any, x: tf.Tensor) -> int:
+    n = x.shape.num_elements()
+    if n is None:
+        raise ValueError(f"{constraint}: x has the unknown shape {x.shape}; give it a static one, with tf.ensure_shape.")
+    return n
 
 
 def _checked(x: tf.Tensor) -> tf.Tensor:

@@ -171,10 +171,15 @@ def diverged(iteration: int, quantities: Mapping[str, Any], result: Result | Non
     norms = {name: float(np.linalg.norm(np.asarray(value, np.float64).ravel())) for name, value in quantities.items()}
     bad = [name for name, norm in norms.items() if not np.isfinite(norm)]
     shown = ", ".join(f"{name}: {norm:.6g}" for name, norm in norms.items())
+    kept = (
+        f"Everything up to hyper-iteration {iteration - 1} is kept (.result, checkpoint)."
+        if iteration
+        else "It was the first."
+    )
     return DivergenceError(
         f"hyper-iteration {iteration}: not finite: {', '.join(bad)}. Norms: {shown}. Try a smaller inner learning rate or "
         f"an upper bound on it (rf.Box), a smaller hyper learning rate, fewer steps, or float64; look for log(0), 0/0 and "
-        f"sqrt at 0 in the loss. Everything up to hyper-iteration {iteration - 1} is kept (.result, checkpoint).",
+        f"sqrt at 0 in the loss. {kept}",
         iteration,
         result,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,7 +104,12 @@ class HyperOptimizer:
         try:
             self._tell("on_start", run)
             while progress.k < iterations:
-                progress = self._iterate(progress)
+                try:
+                    progress = self._iterate(progress)
+                except errors.DivergenceError:
+                    if store is not None and progress.k % checkpoint_every and _stream(self.engine) is None:
+                        self._save(store, progress)
+                    raise
                 if store is not None and (progress.k % checkpoint_every == 0 or progress.k == iterations):
                     self._save(store, progress)
         finally:
@@ -130,7 +134,14 @@ class HyperOptimizer:
         seconds = before + time.perf_counter() - began  # the algorithm's own: metrics and callbacks come after
 
         extra = dict(self.metrics(found.state, now.hypers, now.k)) if self.metrics else {}
-        row = {"iteration": now.k, **values, **_numbers(now.hypers, found), **_scalars(extra), "seconds": seconds}
+        others = {**_numbers(now.hypers, found), **_scalars(extra)}
+        own = {"iteration": now.k, **values}
+        row = {
+            **own,
+            **others,
+            **own,
+            "seconds": seconds,
+        }  # a hyper or metric of the same name does not hide the driver's own
         best = self._better(now, found, row)
         self._tell("on_hyper_iteration", now.k, now.hypers, found, extra)
         return Progress(now.k + 1, hypers, opt_state, carry, found.state, best, [*now.history, row])
@@ -139,7 +150,7 @@ class HyperOptimizer:
         if self.best_by not in row:
             raise ValueError(f"best_by is '{self.best_by}', which is not in the history; choose one of {sorted(row)}.")
         score = row[self.best_by]
-        if now.best is not None and not score < now.best.value:
+        if now.best is not None and not (score < now.best.value or np.isnan(now.best.value)):
             return now.best
         return Best(now.hypers, found.state, score, now.k)
 
@@ -162,6 +173,11 @@ class HyperOptimizer:
 
     def _check_stream(self, store: Store) -> None:
         stream = _stream(self.engine)
+        if stream is not None and stream.unseeded():
+            raise ValueError(
+                f"checkpoint_dir is {str(store.directory)!r}, but the streamed dataset is shuffled without a seed: a "
+                f"resumed run would see other batches. Give shuffle a seed, or run without checkpoint_dir."
+            )
         if stream is not None and not stream.can_be_saved():
             raise ValueError(
                 f"checkpoint_dir is {str(store.directory)!r}, but TensorFlow cannot checkpoint the iterator of the streamed "
@@ -178,13 +194,11 @@ class HyperOptimizer:
 
     def _load(self, store: Store, start: Progress) -> Progress:
         template = (start.hypers, start.opt_state, start.carry, start.state, start.hypers, start.state)
-        loaded = store.load(template)
+        stream = _stream(self.engine)
+        loaded = store.load(template, None if stream is None else lambda place: stream.restore(place / "stream"))
         if loaded is None:
             return start
-        (hypers, opt_state, carry, state, best_hypers, best_state), record, place = loaded
-        stream = _stream(self.engine)
-        if stream is not None:
-            stream.restore(Path(place) / "stream")
+        (hypers, opt_state, carry, state, best_hypers, best_state), record = loaded
         best = Best(best_hypers, best_state, record["best_value"], record["best_iteration"])
         return Progress(record["k"], hypers, opt_state, carry, state, best, record["history"])
 

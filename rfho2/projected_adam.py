@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from rfho2 import errors
+from rfho2.checkpoints import digest
 from rfho2.constraints import Constraint
 from rfho2.types import Hypers, Nest
 
@@ -86,13 +88,19 @@ def projected_adam(
         new = {}
         for name, hyper in hypers.items():
             k = tf.cast(count, hyper.dtype)
-            rate = state.learning_rate[name] * tf.sqrt(1 - tf.cast(beta_2, hyper.dtype) ** k)
-            rate /= 1 - tf.cast(beta_1, hyper.dtype) ** k
+            rate = state.learning_rate[name] * tf.sqrt(1 - tf.constant(beta_2, hyper.dtype) ** k)
+            rate /= 1 - tf.constant(beta_1, hyper.dtype) ** k
             moved = hyper - rate * m[name] / (tf.sqrt(v[name]) + epsilon)
             new[name] = constraints[name].project(moved) if name in constraints else moved
         return new, ProjectedAdamState(count, m, v, state.learning_rate)
 
-    described = {name: repr(constraint) for name, constraint in sorted(constraints.items())}
+    described = {name: f"{constraint!r}{_contents(constraint)}" for name, constraint in sorted(constraints.items())}
     settings = {"learning_rate": rates, "constraints": described, "beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
     # As one graph: a projection is some fifty small ops, which eagerly take longer than their work.
     return HyperUpdate(init, tf.function(update, autograph=False), {"method": "projected_adam", **settings})
+
+
+def _contents(constraint: Constraint) -> str:
+    """A hash of the arrays in it, which repr cuts short."""
+    arrays = [value for value in getattr(constraint, "__dict__", {}).values() if np.ndim(value)]
+    return f" #{digest(arrays)}" if arrays else ""

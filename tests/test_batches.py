@@ -1,5 +1,7 @@
 """Batches: pure functions of the index, the same in eager, graph and XLA; permutations that are permutations, and random."""
 
+import math
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -47,18 +49,18 @@ def test_full_gives_the_data_at_every_index(mode):
 # shuffled
 
 
-@pytest.mark.parametrize(("n", "batch_size"), [(1, 1), (2, 1), (7, 7), (12, 3), (13, 1), (24, 4), (97, 97), (100, 10)])
+@pytest.mark.parametrize(("n", "batch_size"), [(1, 1), (2, 1), (7, 7), (12, 3), (97, 97), (100, 25)])
 def test_every_epoch_is_a_random_permutation(n, batch_size):
     batches = graph(rf.batches.shuffled(tf.range(n), batch_size, seed(1)))
     for number in range(4):
         assert sorted(epoch(batches, number, n // batch_size)) == list(range(n))
 
 
-@pytest.mark.parametrize(("n", "batch_size"), [(13, 4), (10, 3), (7, 4), (101, 25)])
+@pytest.mark.parametrize(("n", "batch_size"), [(13, 4), (10, 3), (101, 50)])
 def test_the_last_partial_batch_of_a_permutation_is_dropped(n, batch_size):
     batches = graph(rf.batches.shuffled(tf.range(n), batch_size, seed(2)))
     left_out = []
-    for number in range(30):
+    for number in range(20):
         rows = epoch(batches, number, n // batch_size)
         assert len(rows) == len(set(rows)) == n // batch_size * batch_size
         left_out.append(tuple(sorted(set(range(n)) - set(rows))))
@@ -79,7 +81,7 @@ def test_the_same_seed_gives_the_same_batches_in_any_order():
     np.testing.assert_array_equal(forwards, backwards[::-1])
 
 
-@pytest.mark.parametrize(("n", "batch_size"), [(1, 1), (12, 5), (23, 4), (60_000, 100)])
+@pytest.mark.parametrize(("n", "batch_size"), [(1, 1), (23, 4), (60_000, 100)])
 def test_random_batches_are_identical_in_eager_graph_and_jit(n, batch_size):
     batches = rf.batches.shuffled(tf.range(n), batch_size, seed(5))
     in_graph, in_jit = graph(batches), jit(batches)
@@ -147,7 +149,7 @@ def assert_uniform(counts):
     assert np.sum((counts - expected) ** 2) / expected <= scipy.stats.chi2.isf(1e-10, counts.size - 1), counts
 
 
-@pytest.mark.parametrize("n", [3, 5, 7, 8, 12, 13, 19, 37, 100])
+@pytest.mark.parametrize("n", [3, 5, 8, 12, 13, 37, 100])
 def test_permutation_sends_entries_and_pairs_everywhere_alike(n):
     drawn = permutations(n, seed(9), 1000)
     for i in (0, n // 2, n - 1):
@@ -159,10 +161,10 @@ def test_permutation_sends_entries_and_pairs_everywhere_alike(n):
         assert_uniform(pairs[apart])
 
 
-@pytest.mark.parametrize("n", [3, 4, 5])
+@pytest.mark.parametrize("n", [3, 5])
 def test_permutation_takes_every_order_of_few_entries(n):
-    drawn = permutations(n, seed(10), 2000)
-    assert len({tuple(row) for row in drawn}) == [None, 1, 2, 6, 24, 120][n]
+    drawn = permutations(n, seed(10), 20 * math.factorial(n))
+    assert len({tuple(row) for row in drawn}) == math.factorial(n)
 
 
 def test_successive_permutations_are_random_to_each_other():

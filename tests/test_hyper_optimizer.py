@@ -40,6 +40,7 @@ def engine(method="reverse"):
     return {"reverse": rf.reverse, "forward": rf.forward}[method](problem, jit_compile=False)
 
 
+@functools.cache
 def adam(rate=0.05):
     return rf.projected_adam(rate, {"lr": rf.Box(0.0, 1.0), "weights": rf.NonNegative()})
 

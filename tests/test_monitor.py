@@ -32,8 +32,13 @@ def engine():
     return rf.reverse(rf.Problem(rf.gradient_descent(loss, "lr"), objective, steps=2), jit_compile=False)
 
 
+@functools.cache
+def optimizer():
+    return rf.projected_adam(0.02, {"lr": rf.Box(0.0, 0.5)})
+
+
 def run(callbacks, iterations=3, directory=None, metrics=None, **settings):
-    tuner = rf.HyperOptimizer(engine(), rf.projected_adam(0.02, {"lr": rf.Box(0.0, 0.5)}), callbacks, metrics)
+    tuner = rf.HyperOptimizer(engine(), optimizer(), callbacks, metrics)
     return tuner.run(PARAMS, HYPERS, iterations, directory, **settings)
 
 

@@ -3,6 +3,7 @@
 from rfho2.dynamics.adagrad import AdagradState, adagrad
 from rfho2.dynamics.adam import AdamState, adam, adamw
 from rfho2.dynamics.base import Dynamics
+from rfho2.dynamics.fixed_product import fixed_product
 from rfho2.dynamics.gradient_descent import MomentumState, gradient_descent, momentum, nesterov
 from rfho2.dynamics.rmsprop import RMSPropState, rmsprop
 
@@ -15,6 +16,7 @@ __all__ = [
     "adagrad",
     "adam",
     "adamw",
+    "fixed_product",
     "gradient_descent",
     "momentum",
     "nesterov",

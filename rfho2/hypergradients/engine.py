@@ -63,7 +63,7 @@ class BatchEngine:
                 f"steps is None, which only rf.real_time takes: rf.{settings['method']} needs the number of training steps."
             )
         self.problem = problem
-        self.settings = {**settings, "steps": problem.steps}
+        self.settings = {**settings, "steps": problem.steps, "jit_compile": jit_compile}
         self._probe = Probe(problem)
         self._compiled = Compiled(hypergradient, jit_compile)
 

@@ -55,7 +55,9 @@ class RealTimeEngine:
 
     def __init__(self, problem: Problem, hyper_batch: int, carry: bool, jit_compile: bool | None):
         self.problem = problem
-        self.settings: dict[str, Any] = {"method": "real_time", "hyper_batch": hyper_batch, "carry": carry}
+        self.settings: dict[str, Any] = {
+            "method": "real_time", "hyper_batch": hyper_batch, "carry": carry, "jit_compile": jit_compile,
+        }  # fmt: skip
         self._probe = Probe(problem)
         self._stream = problem.batches if isinstance(problem.batches, Stream) else None
         self._start = Compiled(lambda params, hypers: start_tangent(problem, params, hypers), jit_compile=False)

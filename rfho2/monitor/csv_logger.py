@@ -28,17 +28,12 @@ class CSVLogger(Callback):
     def on_start(self, run: Run) -> None:
         """Keeps the rows before the first hyper-iteration of this run, drops the others."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        rows: list[dict[str, str]] = []
+        rows: list[dict[str, Any]] = []
         if run.first > 0 and self._path.exists():
             with self._path.open(newline="") as file:
                 rows = [row for row in csv.DictReader(file) if _before(row, run.first)]
-        draft = self._path.with_name(self._path.name + ".draft")
-        with draft.open("w", newline="") as file:
-            if rows:
-                writer = csv.DictWriter(file, rows[0].keys())
-                writer.writeheader()
-                writer.writerows(rows)
-        draft.replace(self._path)
+        self._titles: list[str] = list(rows[0]) if rows else []
+        self._rewrite(rows)
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
         """Appends the row of hyper-iteration k."""
@@ -46,16 +41,33 @@ class CSVLogger(Callback):
         row |= {_title(name, hyper): _number(hyper) for name, hyper in hypers.items()}
         row |= {_title(f"hypergradient/{name}", grad): _number(grad) for name, grad in hypergradient.grads.items()}
         row |= {name: _number(value) for name, value in extra.items() if np.ndim(value) == 0}
+        new = [title for title in row if title not in self._titles]
+        if new:
+            with self._path.open(newline="") as file:
+                rows = list(csv.DictReader(file))
+            self._titles += new
+            self._rewrite(rows)
         with self._path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, row.keys())
-            if file.tell() == 0:
+            csv.DictWriter(file, self._titles).writerow(row)
+
+    def _rewrite(self, rows: list[dict[str, Any]]) -> None:
+        draft = self._path.with_name(self._path.name + ".draft")
+        with draft.open("w", newline="") as file:
+            if self._titles:
+                writer = csv.DictWriter(file, self._titles)
                 writer.writeheader()
-            writer.writerow(row)
+                writer.writerows(rows)
+        draft.replace(self._path)
 
 
 def _before(row: dict[str, str], first: int) -> bool:
     """Whether a row is whole and of an earlier hyper-iteration; a killed process may leave half a line."""
-    return None not in row.values() and str(row.get("iteration", "")).isdigit() and int(row["iteration"]) < first
+    return (
+        None not in row
+        and None not in row.values()
+        and str(row.get("iteration", "")).isdigit()
+        and int(row["iteration"]) < first
+    )
 
 
 def _title(name: str, value: Any) -> str:

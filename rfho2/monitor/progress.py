@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tqdm.auto
 
 from rfho2.monitor.base import Callback, values
@@ -18,8 +19,8 @@ class ProgressBar(Callback):
       description: in front of the bar.
     """
 
-    def __init__(self, show: tuple[str, ...] | None = None, description: str = "hyper-iterations"):
-        self._show = show
+    def __init__(self, show: str | tuple[str, ...] | None = None, description: str = "hyper-iterations"):
+        self._show = (show,) if isinstance(show, str) else show
         self._description = description
         self._bar: tqdm.auto.tqdm | None = None
 
@@ -33,10 +34,14 @@ class ProgressBar(Callback):
         scalars = {name: hyper for name, hyper in hypers.items() if hyper.shape.rank == 0}
         known = {**values(hypergradient), **scalars, **extra}
         shown = self._show or (*values(hypergradient), *list(scalars)[:4])
-        self._bar.set_postfix({name: f"{float(known[name]):.4g}" for name in shown if name in known}, refresh=False)
+        self._bar.set_postfix({name: _short(known[name]) for name in shown if name in known}, refresh=False)
         self._bar.update()
 
     def on_end(self, result: Result) -> None:
         """Leaves it standing."""
         if self._bar is not None:
             self._bar.close()
+
+
+def _short(value: Any) -> str:
+    return f"{float(value):.4g}" if np.ndim(value) == 0 and not isinstance(value, str) else str(value)

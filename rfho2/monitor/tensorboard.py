@@ -16,7 +16,7 @@ from rfho2.types import HyperGradient, Hypers, Result, Run
 class TensorBoard(Callback):
     """Writes a log that `tensorboard --logdir` shows.
 
-    Scalars: the values, every scalar hyper and its hypergradient, scalar metrics. Histograms: vectors, and array metrics.
+    Scalars: the values, every scalar hyper and its hypergradient, scalar metrics. Histograms: vectors and larger arrays.
     Images: matrices (dark is small, light is large). Text: the configuration. HParams: the hypers a run starts from, and
     the best value that it found.
 
@@ -60,14 +60,16 @@ class TensorBoard(Callback):
             if result.best is not None:
                 tf.summary.scalar("best value", result.best.value)
         self._writer.close()
+        self._writer = None
 
     def _write(self, name: str, value: tf.Tensor, k: int) -> None:
         if value.shape.rank == 0:
             tf.summary.scalar(name, value)
         elif k % self._every == 0:
-            tf.summary.histogram(name, value)
             if value.shape.rank == 2 and min(value.shape) > 1:
                 tf.summary.image(name, _picture(value.numpy()))
+            else:
+                tf.summary.histogram(name, value)
 
 
 def _picture(matrix: np.ndarray) -> np.ndarray:
