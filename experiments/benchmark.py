@@ -47,7 +47,7 @@ def error(p: Nest, hypers: Hypers, batch: Any) -> tf.Tensor:
 
 def loss(p: Nest, hypers: Hypers, batch: Any) -> tf.Tensor:
     """The error, and the squared weights."""
-    return error(p, hypers, batch) + hypers["l2"] * tf.add_n([tf.reduce_sum(p[f"w{i}"] ** 2) for i in range(3)])
+    return error(p, hypers, batch) + hypers["l2"] * tf.add_n([tf.reduce_sum(tf.square(p[f"w{i}"])) for i in range(3)])
 
 
 def problem(steps: int) -> rf.Problem:

@@ -62,7 +62,7 @@ def error(p: dict[str, tf.Tensor], hypers: Hypers, batch: Any) -> tf.Tensor:
 
 def loss(p: dict[str, tf.Tensor], hypers: Hypers, batch: Any) -> tf.Tensor:
     """What training minimises: the error, and the squared weights."""
-    return error(p, hypers, batch) + hypers["l2"] * tf.reduce_sum([tf.reduce_sum(p[w] ** 2) for w in ("w0", "w1")])
+    return error(p, hypers, batch) + hypers["l2"] * tf.reduce_sum([tf.reduce_sum(tf.square(p[w])) for w in ("w0", "w1")])
 
 
 def run(config: Config, data: mnist.NoisySplit, callbacks: Sequence[rf.Callback], checkpoint_dir: Path | None) -> rf.Result:

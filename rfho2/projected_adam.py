@@ -84,7 +84,7 @@ def projected_adam(
     def update(grads: Hypers, state: ProjectedAdamState, hypers: Hypers) -> tuple[dict[str, tf.Tensor], ProjectedAdamState]:
         count = state.count + 1
         m = {n: beta_1 * state.first_moment[n] + (1 - beta_1) * g for n, g in grads.items()}
-        v = {n: beta_2 * state.second_moment[n] + (1 - beta_2) * g**2 for n, g in grads.items()}
+        v = {n: beta_2 * state.second_moment[n] + (1 - beta_2) * tf.square(g) for n, g in grads.items()}
         new = {}
         for name, hyper in hypers.items():
             k = tf.cast(count, hyper.dtype)

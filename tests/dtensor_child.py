@@ -24,16 +24,17 @@ def engine_on(place_sharded, place):
         error = tf.nn.softmax_cross_entropy_with_logits(
             tf.one_hot(batch[1], 2, dtype=tf.float64), tf.tanh(batch[0]) @ p["w"]
         )
-        return tf.reduce_mean(error) + hypers["l2"] * tf.reduce_sum(p["w"] ** 2)
+        return tf.reduce_mean(error) + tf.reduce_sum(hypers["l2"] * p["w"] ** 2)
 
     full = rf.batches.full(data)
     problem = rf.Problem(rf.momentum(loss, "lr", "mu"), loss, 4, full, full)
     make = {
         "reverse": lambda: rf.reverse(problem, jit_compile=jit_compile),
         "forward": lambda: rf.forward(problem, jit_compile=jit_compile),
+        "forward_many": lambda: rf.forward(problem, jit_compile=jit_compile),
         "real_time": lambda: rf.real_time(problem, 4, jit_compile=jit_compile),
     }
-    hypers = {"lr": 0.1, "mu": 0.7, "l2": 0.01}
+    hypers = {"lr": 0.1, "mu": 0.7, "l2": np.full((3, 2), 0.01) if method == "forward_many" else 0.01}
     hypers = {name: place(tf.constant(value, tf.float64)) for name, value in hypers.items()}
     return make[method]()({"w": place(tf.constant(w))}, hypers, place(tf.constant(0)))
 

@@ -85,7 +85,7 @@ def test_the_size_of_the_forward_graph_does_not_grow_with_the_number_of_hypers()
         graph = concrete.graph.as_graph_def()
         return len(graph.node) + sum(len(f.node_def) for f in graph.library.function)
 
-    assert operations(3) == operations(300)
+    assert operations(5) == operations(300)  # up to four columns are written out
 
 
 def test_the_size_of_the_reverse_graph_does_not_grow_with_the_number_of_steps():

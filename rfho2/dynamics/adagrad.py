@@ -47,7 +47,7 @@ def adagrad(
         g = gradient(loss, w, hypers, batch)
         eta = resolve("learning_rate", learning_rate, w, hypers, t)
         eps = resolve("epsilon", epsilon, w, hypers, t)
-        v = nest.map(lambda v, g: v + g**2, v, g)
+        v = nest.map(lambda v, g: v + tf.square(g), v, g)
         return AdagradState(nest.map(lambda w, v, g, eta, eps: w - eta * g / tf.sqrt(v + eps), w, v, g, eta, eps), v)
 
     return Dynamics(init=init, step=step, params=lambda state: state.params)

@@ -89,7 +89,7 @@ def _adam(loss: Loss, **settings: Setting) -> Dynamics:
         g = gradient(loss, w, hypers, batch)
         eta, b1, b2, eps = (resolve(name, value, w, hypers, t) for name, value in settings.items())
         m = nest.map(lambda m, g, b1: b1 * m + (1 - b1) * g, m, g, b1)
-        v = nest.map(lambda v, g, b2: b2 * v + (1 - b2) * g**2, v, g, b2)
+        v = nest.map(lambda v, g, b2: b2 * v + (1 - b2) * tf.square(g), v, g, b2)
         rate = nest.map_once(lambda eta, b1, b2: _corrected(eta, b1, b2, t), eta, b1, b2)
         w = nest.map(lambda w, m, v, rate, eps: w - rate * m / (safe_sqrt(v) + eps), w, m, v, rate, eps)
         return AdamState(w, m, v)

