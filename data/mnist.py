@@ -111,7 +111,13 @@ def _balanced(images: np.ndarray, labels: np.ndarray, seed: int) -> tuple[np.nda
 
 def _digits(images: np.ndarray, labels: np.ndarray, where: str) -> Digits:
     images, labels = np.asarray(images), np.asarray(labels)
-    if images.dtype != np.uint8 or images.ndim < 3 or images.shape[1:3] != (28, 28) or images[0].size != 784:
+    if (
+        images.dtype != np.uint8
+        or images.ndim < 3
+        or not len(images)
+        or images.shape[1:3] != (28, 28)
+        or images.size != 784 * len(images)
+    ):
         raise DataError(f"{where}: images are {images.dtype}{list(images.shape)}; uint8[n, 28, 28] is needed.")
     if (
         labels.shape != images.shape[:1]

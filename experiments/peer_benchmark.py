@@ -3,8 +3,8 @@
     pip install -e ".[peers]"
     python -m experiments.peer_benchmark --cases=hyper_cleaning
 
-hyper_cleaning: one reverse hypergradient of the weights of 5,000 examples through T = 100 steps of full-batch softmax regression.
-Peers are written as anyone would (x @ w), and with a copy of the transposed data for the backward product, as `rf.fixed_product` has.
+hyper_cleaning: one reverse hypergradient of the weights of 5,000 examples, through T = 100 steps of full-batch softmax
+regression. Peers are written as anyone would (x @ w), and with a transposed copy of the data, as `rf.fixed_product` has.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import rfho2 as rf
@@ -83,6 +84,9 @@ def tanh_network(dtype: tf.DType = tf.float64) -> Case:
 
 PROBLEMS = {f.__name__: f for f in (quadratic, softmax_regression, tanh_network)}
 
+QUICK = ("momentum", "adam")
+"""Where a test takes seconds an optimiser: the others are marked slow, and run by `make check-all`."""
+
 OPTIMISERS: dict[str, tuple[Callable[..., rf.Dynamics], dict[str, float]]] = {
     "gradient_descent": (rf.gradient_descent, {"learning_rate": 0.2}),
     "momentum": (rf.momentum, {"learning_rate": 0.1, "momentum": 0.7}),
@@ -92,6 +96,11 @@ OPTIMISERS: dict[str, tuple[Callable[..., rf.Dynamics], dict[str, float]]] = {
     "adam": (rf.adam, {"learning_rate": 0.05, "beta_1": 0.8, "beta_2": 0.9, "epsilon": 1e-2}),
     "adamw": (rf.adamw, {"learning_rate": 0.05, "weight_decay": 0.1, "beta_1": 0.8, "beta_2": 0.9, "epsilon": 1e-2}),
 }
+
+
+def optimisers(*quick: str) -> list[Any]:
+    """All optimisers as parameters of a test, those not in `quick` (by default QUICK) marked slow."""
+    return [n if n in (quick or QUICK) else pytest.param(n, marks=pytest.mark.slow) for n in OPTIMISERS]
 
 
 def build(
@@ -121,7 +130,6 @@ def differences(
     f: Callable[[dict[str, tf.Tensor]], Any], hypers: dict[str, tf.Tensor], h: float = 1e-5
 ) -> dict[str, np.ndarray]:
     """Central differences of f by every entry of every hyper."""
-    f = tf.function(f, autograph=False)
     found = {}
     for name, hyper in hypers.items():
         entries = []

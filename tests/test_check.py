@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from tests.helpers import OPTIMISERS, build, tanh_network
+from tests.helpers import OPTIMISERS, build, optimisers, tanh_network
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize("optimiser", optimisers())
 def test_right_problems_pass(optimiser):
     check = rf.check_hypergradient(*build("softmax_regression", optimiser, steps=3))
     assert check.ok, str(check)

@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from tests.helpers import OPTIMISERS, assert_agree, build, tanh_network
+from tests.helpers import assert_agree, build, optimisers, tanh_network
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize("optimiser", optimisers())
 def test_one_hyper_batch_of_all_steps_is_forward_mode(optimiser):
     problem, params, hypers = build("softmax_regression", optimiser)
     once = rf.real_time(problem, problem.steps, jit_compile=False)(params, hypers)
