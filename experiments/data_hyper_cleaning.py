@@ -47,10 +47,10 @@ class Config:
 
     radius: tuple[float, ...] = (1000.0,)
     seeds: tuple[int, ...] = (0,)
-    steps: int = 100
-    inner_rate: float = 0.1
-    hyper_rate: float = 0.01
-    hyper_iterations: int = 150
+    steps: int = 50
+    inner_rate: float = 0.2
+    hyper_rate: float = 0.02
+    hyper_iterations: int = 120
     fit_steps: int = 600
     fit_rate: float = 0.5
     source: str = "embedded"
