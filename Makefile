@@ -25,8 +25,8 @@ fuzz: $(READY)          ## the randomised tests with fresh seeds, which are prin
 bench: $(READY)         ## costs, as ratios measured in one run
 	$(BIN)/python -m experiments.benchmark
 
-demo: $(READY)          ## real-time tuning on real digits: a table and a figure in results/
-	$(BIN)/python -m experiments.real_time_digits
+demo: $(READY)          ## data hyper-cleaning on real digits: a table and figures in results/data_hyper_cleaning
+	$(BIN)/python -m experiments.data_hyper_cleaning --preset=quick
 
 $(READY): setup.py requirements.txt
 	$(PYTHON) -m venv .venv

@@ -22,16 +22,13 @@ SMALL = cleaning.Config(radius=(30.0, 60.0), seeds=(0, 1), steps=20, hyper_itera
 
 
 def few(seed):
-    return mnist.noisy_split(mnist.load()._replace(), seed, train=200, validation=400)
+    split = mnist.noisy_split(mnist.load(), seed, train=200, validation=400)
+    return split._replace(test=mnist.Digits(split.test.images[:500], split.test.labels[:500]))
 
 
 @pytest.fixture(scope="module")
 def outcome():
-    return cleaning.run(SMALL, lambda seed: _cut(few(seed)))
-
-
-def _cut(split):
-    return split._replace(test=mnist.Digits(split.test.images[:500], split.test.labels[:500]))
+    return cleaning.run(SMALL, few)
 
 
 def test_the_results_have_a_row_for_each_method_and_seed(outcome):
@@ -63,7 +60,7 @@ def test_the_validation_error_falls(outcome):
 
 
 def test_the_same_seed_gives_the_same(outcome):
-    again = cleaning.run(SMALL, lambda seed: _cut(few(seed)))
+    again = cleaning.run(SMALL, few)
     assert again.results == outcome.results
     assert again.histories == outcome.histories
 
@@ -152,6 +149,21 @@ def test_the_binary_writes_everything_and_resumes_after_a_kill(tmp_path):
     assert content(killed) == content(tmp_path / "a")
     histories = [(tmp_path / n / "runs" / "DH-1000-seed-0" / "history.csv").read_text() for n in "ab"]
     assert histories[0] == histories[1]
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path):
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [*BINARY, f"--output_dir={tmp_path}", *FAST, "--hyper_iterations=5000"]
+    child = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    checkpoints = tmp_path / "runs" / "DH-1000-seed-0" / "checkpoints"
+    deadline = time.time() + 240
+    while time.time() < deadline and child.poll() is None and not list(checkpoints.glob("ckpt-*")):
+        time.sleep(0.01)
+    child.send_signal(signal.SIGINT)
+    _, stderr = child.communicate(timeout=120)
+    assert child.returncode == 130, stderr[-2000:]
+    assert f"To go on, run again: python -m experiments.data_hyper_cleaning --output_dir={tmp_path}" in stderr
+    assert "Traceback" not in stderr
 
 
 def test_bad_flags_and_bad_data_end_without_a_traceback(tmp_path):
