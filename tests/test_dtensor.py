@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize("mode", ["graph", "jit"])
+@pytest.mark.parametrize("mode", ["graph", pytest.param("jit", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("method", ["reverse", "forward", "forward_many", "real_time"])
 def test_sharded_inputs_give_the_same(method, mode):
     """In a fresh process, because logical devices cannot be added to a running one."""
