@@ -49,7 +49,6 @@ def load(source: str = "embedded", seed: int = 0, path: Path = EMBEDDED, reader:
         return _digits(*_read_npz(path), where=str(path))
     if source == "tfds":
         images, labels = (reader or _read_tfds)()
-        _digits(images, labels, where="tensorflow-datasets mnist")
         return _digits(*_balanced(images, labels, seed), where="tensorflow-datasets mnist")
     raise DataError(f"source is '{source}'; choose 'embedded' or 'tfds'.")
 

@@ -83,13 +83,13 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 def cleaning_problem(config: Config, data: mnist.NoisySplit, radius: float) -> rf.Problem:
     """min over lambda of E_val(w_T), where w_T comes from T steps on (1 / N) sum lambda_i l_i."""
     train, validation = rf.fixed_product(data.train.images), rf.fixed_product(data.validation.images)
-    given, clean = tf.constant(data.train.labels), tf.constant(data.validation.labels)
+    given, right = tf.constant(data.train.labels), tf.constant(data.validation.labels)
 
     def loss(p: Nest, hypers: Hypers, batch: None) -> tf.Tensor:
         return tf.reduce_mean(hypers["weights"] * cross_entropy(train(p["w"]) + p["b"], given))
 
     def objective(p: Nest, hypers: Hypers, batch: None) -> tf.Tensor:
-        return tf.reduce_mean(cross_entropy(validation(p["w"]) + p["b"], clean))
+        return tf.reduce_mean(cross_entropy(validation(p["w"]) + p["b"], right))
 
     rate = config.inner_rate * len(given) / radius
     return rf.Problem(rf.gradient_descent(loss, rate), objective, config.steps)

@@ -17,6 +17,7 @@ from absl import flags
 import rfho2 as rf
 from experiments import common
 from experiments import data_hyper_cleaning as cleaning
+from experiments.hyper_cleaning_report import PAPER
 
 FLAGS = flags.FLAGS
 VARIED: dict[str, tuple[float, ...]] = {
@@ -57,9 +58,14 @@ def draw(curves: Curves, base: cleaning.Config, path: Path) -> None:
         for value, colour in zip(values, plt.cm.viridis(np.linspace(0, 0.85, len(values))), strict=True):
             width = 2.6 if value == getattr(base, name) else 1.2
             axis.plot(curves[name, value], color=colour, linewidth=width, label=f"{value:g}")
-        axis.axhline(0.9137, color="grey", linestyle=":", linewidth=1)
+        axis.axhline(PAPER["DH-1000"][1], color="grey", linestyle=":", linewidth=1)
         axis.annotate(
-            "paper, DH-1000", (0.02, 0.9137), xycoords=("axes fraction", "data"), va="bottom", fontsize=8, color="grey"
+            "paper, DH-1000",
+            (0.02, PAPER["DH-1000"][1]),
+            xycoords=("axes fraction", "data"),
+            va="bottom",
+            fontsize=8,
+            color="grey",
         )
         axis.set(title=TITLES[name], xlabel="hyper-iterations", ylim=(0.8, 0.97))
         axis.legend(loc="lower right")

@@ -2,6 +2,9 @@
 
 Training is a dynamical system s_t = Phi_t(s_{t-1}, lambda); the gradient of a validation error by the hyperparameters lambda
 is computed exactly, backwards, forwards, or in real time while training goes on.
+
+"The paper" is Forward and Reverse Gradient-Based Hyperparameter Optimization, by Franceschi, Donini, Frasconi and Pontil,
+ICML 2017.
 """
 
 from rfho2 import batches

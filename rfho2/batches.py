@@ -70,6 +70,9 @@ def seeded(batches: Batches | None, seed: int) -> Batches:
     [5, 2]
     """
 
+    if isinstance(batches, Stream):
+        raise TypeError("batches is a stream, which has no index to make a seed from; add a seed in the tf.data pipeline.")
+
     def batch(index: tf.Tensor) -> Nest:
         return (None if batches is None else batches(index)), tf.stack([tf.constant(seed, tf.int32), index])
 
@@ -125,6 +128,10 @@ class Stream:
         """The next `count` batches, stacked along a new first axis."""
         try:
             return nest.map(lambda *leaves: tf.stack(leaves), *[next(self.iterator) for _ in range(count)])
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError(
+                f"batches: the streamed batches differ in shape; use .batch(n, drop_remainder=True). ({error.message})"
+            ) from None
         except StopIteration:
             raise ValueError(
                 "batches: the streamed dataset ended; real time goes on for ever: add .repeat() to it."

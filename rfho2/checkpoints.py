@@ -43,6 +43,8 @@ class Store:
     def save(self, k: int, arrays: Nest, record: dict[str, Any], also: Callable[[Path], None] | None = None) -> None:
         """Writes checkpoint k beside the others and moves it into place; then drops the old ones."""
         self.directory.mkdir(parents=True, exist_ok=True)
+        for killed in self.directory.glob(".draft-*"):
+            shutil.rmtree(killed, ignore_errors=True)
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.directory))
         try:
             leaves: dict[str, Any] = {str(i): np.asarray(leaf) for i, leaf in enumerate(nest.flatten(arrays))}
@@ -53,6 +55,7 @@ class Store:
             (draft / "record.json").write_text(json.dumps(whole))
             for file in draft.iterdir():
                 _flush(file)
+            _flush(draft)
             place = self.directory / f"ckpt-{k:08d}"
             shutil.rmtree(place, ignore_errors=True)
             draft.rename(place)

@@ -99,13 +99,18 @@ def check_step(before: Nest, after: Nest) -> None:
             )
 
 
-def check_state(state: Nest) -> None:
-    """Every leaf of the state is a floating tensor."""
+def check_state(state: Nest, dtype: tf.DType) -> None:
+    """Every leaf of the state is a tensor of the params' floating dtype."""
     for path, leaf in nest.leaves_with_path(state):
-        if not leaf.dtype.is_floating:
+        if not tf.is_tensor(leaf):
+            raise TypeError(
+                f"dynamics.init returned state leaf '{path}' as {type(leaf).__name__}; return a tensor, such as "
+                f"tf.constant(x, tf.{dtype.name})."
+            )
+        if leaf.dtype != dtype:
             raise TypeError(
                 f"dynamics.init returned state leaf '{path}' of dtype {leaf.dtype.name}; the state is differentiated, so "
-                f"every leaf has to be floating. A step counter is not needed: step gets t."
+                f"every leaf has to be {dtype.name}, like the params. A step counter is not needed: step gets t."
             )
 
 
@@ -171,11 +176,7 @@ def diverged(iteration: int, quantities: Mapping[str, Any], result: Result | Non
     norms = {name: float(np.linalg.norm(np.asarray(value, np.float64).ravel())) for name, value in quantities.items()}
     bad = [name for name, norm in norms.items() if not np.isfinite(norm)]
     shown = ", ".join(f"{name}: {norm:.6g}" for name, norm in norms.items())
-    kept = (
-        f"Everything up to hyper-iteration {iteration - 1} is kept (.result, checkpoint)."
-        if iteration
-        else "It was the first."
-    )
+    kept = f"Everything up to hyper-iteration {iteration - 1} is kept in .result." if iteration else "It was the first."
     return DivergenceError(
         f"hyper-iteration {iteration}: not finite: {', '.join(bad)}. Norms: {shown}. Try a smaller inner learning rate or "
         f"an upper bound on it (rf.Box), a smaller hyper learning rate, fewer steps, or float64; look for log(0), 0/0 and "

@@ -63,6 +63,12 @@ class HyperOptimizer:
         metrics: Metrics | None = None,
         best_by: str = "value",
     ):
+        if not hasattr(engine, "advance"):
+            raise TypeError(f"engine is {type(engine).__name__}; pass rf.reverse(problem), rf.forward(problem), ...")
+        if not hasattr(optimizer, "update"):
+            raise TypeError(f"optimizer is {type(optimizer).__name__}; pass rf.projected_adam(...) or an rf.HyperUpdate.")
+        if not isinstance(callbacks, Sequence):
+            raise TypeError(f"callbacks is {type(callbacks).__name__}; pass a list, such as [rf.ProgressBar()].")
         self.engine = engine
         self.optimizer = optimizer
         self.callbacks = tuple(callbacks)
@@ -227,4 +233,5 @@ def _numbers(hypers: Hypers, found: HyperGradient) -> dict[str, float]:
 
 
 def _scalars(extra: dict[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in extra.items() if np.ndim(value) == 0 and not isinstance(value, str)}
+    arrays = {name: np.asarray(value) for name, value in extra.items()}
+    return {name: float(array) for name, array in arrays.items() if array.ndim == 0 and array.dtype.kind in "biuf"}

@@ -73,7 +73,12 @@ class Problem:
                 errors.check_callable(argument, getattr(self, argument), "index -> batch, such as rf.batches.full(data)")
         for term in self.terms(()):
             errors.check_callable(f"objective {term.name}".strip(), term.fn, "(params, hypers, batch) -> scalar")
-            errors.check_count("every", term.every or 1)
+            if term.every is not None:
+                errors.check_count("every", term.every, most=self.steps)
+            if term.batches is not None:
+                errors.check_callable(f"batches of objective {term.name}".strip(), term.batches, "k -> batch")
+            if isinstance(term.batches, Stream):
+                raise TypeError("validation is a stream, which only `batches` can be; use rf.batches.shuffled or full.")
 
     def terms(self, hypers: Sequence[str] | Hypers) -> list[Term]:
         """The objectives in one form; a single one tunes all the `hypers`."""
@@ -113,7 +118,10 @@ class Term(NamedTuple):
     def of(cls, name: str, objective: Objective, validation: Batches | None) -> Term:
         """From what the user wrote."""
         fn, every = objective.fn if isinstance(objective.fn, RunningCost) else (objective.fn, None)
-        return cls(name, fn, every, tuple(objective.hypers), objective.batches or validation)
+        if isinstance(objective.hypers, str):
+            raise TypeError(f"objective '{name}': hypers is the string '{objective.hypers}'; pass a list of names.")
+        batches = validation if objective.batches is None else objective.batches
+        return cls(name, fn, every, tuple(objective.hypers), batches)
 
     def batch(self, k: tf.Tensor) -> Nest:
         """The batch of hyper-iteration k."""
@@ -128,7 +136,7 @@ class Term(NamedTuple):
         own = self.own(hypers)
         with tf.GradientTape() as tape:
             tape.watch((state, own))
-            value = self.fn(dynamics.params(state), {**hypers, **own}, batch)
+            value = self.fn(dynamics.params(state), hypers, batch)
         errors.check_scalar(f"objective {self.name}".strip(), value, nest.flatten(state)[0].dtype)
         ds, dh = tape.gradient(value, (state, own), unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return Cost(value, nest.dense(ds), nest.dense(dh))
@@ -167,8 +175,8 @@ def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
         batch = streamed if isinstance(problem.batches, Stream) else problem.batch(t)
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(hypers)
-            first = nest.map(tf.convert_to_tensor, problem.dynamics.init(params, hypers))
-            errors.check_state(first)
+            first = problem.dynamics.init(params, hypers)
+            errors.check_state(first, nest.flatten(params)[0].dtype)
             second = problem.dynamics.step(first, hypers, batch, t)
             errors.check_step(first, second)
             ends = [term.fn(problem.dynamics.params(second), hypers, term.batch(t)) for term in terms]

@@ -94,13 +94,16 @@ def projected_adam(
             new[name] = constraints[name].project(moved) if name in constraints else moved
         return new, ProjectedAdamState(count, m, v, state.learning_rate)
 
-    described = {name: f"{constraint!r}{_contents(constraint)}" for name, constraint in sorted(constraints.items())}
+    described = {name: _described(constraint) for name, constraint in sorted(constraints.items())}
     settings = {"learning_rate": rates, "constraints": described, "beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
     # As one graph: a projection is some fifty small ops, which eagerly take longer than their work.
     return HyperUpdate(init, tf.function(update, autograph=False), {"method": "projected_adam", **settings})
 
 
-def _contents(constraint: Constraint) -> str:
-    """A hash of the arrays in it, which repr cuts short."""
-    arrays = [value for value in getattr(constraint, "__dict__", {}).values() if np.ndim(value)]
-    return f" #{digest(arrays)}" if arrays else ""
+def _described(constraint: Constraint) -> str:
+    """The same text in every process: no address in memory, and a hash of arrays, which repr cuts short."""
+    fields = getattr(constraint, "__dict__", {})
+    bare = type(constraint).__repr__ is object.__repr__
+    text = f"{type(constraint).__qualname__}({fields})" if bare else repr(constraint)
+    arrays = [value for value in fields.values() if np.ndim(value)]
+    return f"{text} #{digest(arrays)}" if arrays else text

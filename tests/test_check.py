@@ -94,7 +94,21 @@ def test_nan_is_named():
     problem, params, hypers = build("quadratic", "gradient_descent")
     check = rf.check_hypergradient(problem, params, {**hypers, "curvature": [np.nan, 1.0, 1.0]})
     assert not check.ok
-    assert "not finite" in str(check)
+    assert "not finite: objective, reverse hypergradient of 'learning_rate'" in str(check)
+
+
+def test_a_problem_at_rest_passes():
+    loss = lambda w, hypers, batch: tf.reduce_sum(w**2)  # noqa: E731
+    check = rf.check_hypergradient(
+        rf.Problem(rf.gradient_descent(loss, "lr"), loss, 2), tf.zeros(2, tf.float64), {"lr": 0.1}
+    )
+    assert check.ok, str(check)
+
+
+def test_a_tiny_hyper_passes():
+    problem, params, hypers = build("tanh_network", "momentum", steps=3)
+    check = rf.check_hypergradient(problem, params, {**hypers, "l2": 1e-10})
+    assert check.ok, str(check)
 
 
 def test_float32_is_refused_with_the_way_out():

@@ -185,9 +185,60 @@ def test_hyper_batch_below_one():
         rf.real_time(rf.Problem(rf.gradient_descent(loss, "lr"), loss, None), hyper_batch=0)
 
 
-def test_running_cost_every_below_one():
-    with refuses(ValueError, "every is -1"):
-        rf.Problem(rf.gradient_descent(loss, "lr"), rf.RunningCost(loss, every=-1), 3)
+@pytest.mark.parametrize("every", [-1, 0, 4])
+def test_running_cost_that_is_never_due(every):
+    with refuses(ValueError, f"every is {every}"):
+        rf.Problem(rf.gradient_descent(loss, "lr"), rf.RunningCost(loss, every=every), 3)
+
+
+def test_a_state_that_is_not_of_tensors():
+    dynamics = rf.Dynamics(lambda w, h: {"v": 0.0, "w": w}, lambda s, h, b, t: s, lambda s: s["w"])
+    with refuses(TypeError, "state leaf 'v' as float", "tf.constant(x, tf.float32)"):
+        run(dynamics=dynamics)
+
+
+def test_a_state_of_another_dtype():
+    init = lambda w, h: {"a": tf.zeros(2, tf.float64), "w": w}  # noqa: E731
+    with refuses(TypeError, "state leaf 'a' of dtype float64", "has to be float32"):
+        run(dynamics=rf.Dynamics(init, lambda s, h, b, t: s, lambda s: s["w"]))
+
+
+def test_a_schedule_of_another_dtype():
+    schedule = lambda hypers, t: 0.1 / (1 + tf.cast(t, tf.float64))  # noqa: E731
+    with refuses(TypeError, "learning_rate has to come as float32", "tf.cast"):
+        run(dynamics=rf.gradient_descent(loss, schedule), hypers={"scale": 1.0})
+
+
+def test_objectives_with_odd_fields():
+    with refuses(TypeError, "objective 'a'", "string 'lr'", "list of names"):
+        run(objective={"a": rf.Objective(loss, "lr")})
+    with refuses(TypeError, "batches of objective a", "k -> batch"):
+        run(objective={"a": rf.Objective(loss, ["lr"], batches=W)})
+
+
+def test_a_stream_where_an_index_is_needed():
+    stream = rf.batches.stream(tf.data.Dataset.range(3).repeat())
+    with refuses(TypeError, "validation is a stream", "rf.batches.shuffled"):
+        run(validation=stream)
+    with refuses(TypeError, "batches is a stream", "seed"):
+        rf.batches.seeded(stream, 0)
+
+
+def test_a_stream_with_a_partial_batch():
+    stream = rf.batches.stream(tf.data.Dataset.range(5).batch(3).repeat())
+    with refuses(ValueError, "differ in shape", "drop_remainder=True"):
+        stream.take(2)
+
+
+def test_a_driver_of_the_wrong_things():
+    problem = rf.Problem(rf.gradient_descent(loss, "lr"), loss, 2)
+    engine, optimizer = rf.reverse(problem), rf.projected_adam(0.1)
+    with refuses(TypeError, "engine is Problem", "rf.reverse(problem)"):
+        rf.HyperOptimizer(problem, optimizer)
+    with refuses(TypeError, "optimizer is function", "rf.projected_adam"):
+        rf.HyperOptimizer(engine, rf.projected_adam)
+    with refuses(TypeError, "callbacks is ProgressBar", "[rf.ProgressBar()]"):
+        rf.HyperOptimizer(engine, optimizer, rf.ProgressBar())
 
 
 def test_things_that_are_no_functions():

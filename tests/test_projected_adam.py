@@ -272,3 +272,20 @@ def test_update_works_inside_a_function():
         tf.nest.flatten(outer(grads, state, hypers)), tf.nest.flatten(optimizer.update(grads, state, hypers)), strict=True
     ):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-15)
+
+
+def test_settings_of_a_constraint_of_the_users_own_are_the_same_in_every_process():
+    class Half:
+        def __init__(self, low):
+            self.low = low
+
+        def project(self, x):
+            return tf.maximum(x, self.low)
+
+        def contains(self, x, atol=None):
+            return tf.reduce_all(x >= self.low)
+
+    first, again, other = (rf.projected_adam(0.1, {"x": Half(low)}).settings["constraints"]["x"] for low in (1.0, 1.0, 2.0))
+    assert first == again
+    assert first != other
+    assert " at 0x" not in first

@@ -86,3 +86,13 @@ def test_a_stream_is_refused_elsewhere(method):
     problem = rf.Problem(rf.adam(case.loss, "lr"), case.objective, 3, stream, case.validation)
     with pytest.raises(ValueError, match=r"stream.*rf\.real_time"):
         method(problem, jit_compile=False)(case.params, {"lr": 0.1, "l2": 0.02})
+
+
+def test_the_order_of_the_hypers_has_no_meaning():
+    loss = lambda w, hypers, batch: tf.reduce_sum(tf.cosh(w)) * hypers["b"]  # noqa: E731
+    dynamics = rf.adagrad(loss, 0.1, initial_accumulator_value="a")
+    problem = rf.Problem(dynamics, lambda w, h, b: tf.reduce_sum(w**2), 2)
+    params, hypers = tf.constant([1.0, 2.0], tf.float64), {"b": 1.5, "a": 0.2}
+    engine = rf.real_time(problem, 2, jit_compile=False)
+    swapped, _ = engine.advance(engine.start(params, {"a": 0.2, "b": 1.5}), hypers, 0)
+    assert_agree(swapped.grads, rf.reverse(problem, jit_compile=False)(params, hypers).grads, rtol=1e-10)

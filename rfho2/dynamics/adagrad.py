@@ -36,7 +36,8 @@ def adagrad(
     >>> round(dynamics.step(dynamics.init(tf.constant(1.0), {}), {}, None, tf.constant(0)).params.numpy().item(), 4)
     0.5
     """
-    check_settings(loss, learning_rate=learning_rate, accumulator=initial_accumulator_value, epsilon=epsilon)
+    settings = {"learning_rate": learning_rate, "initial_accumulator_value": initial_accumulator_value, "epsilon": epsilon}
+    check_settings(loss, **settings)
 
     def init(params: Nest, hypers: Hypers) -> AdagradState:
         start = resolve("initial_accumulator_value", initial_accumulator_value, params, hypers, tf.constant(0))

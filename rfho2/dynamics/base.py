@@ -58,7 +58,10 @@ def resolve(argument: str, setting: Setting, params: Nest, hypers: Hypers, t: tf
     else:
         value = setting
     dtype = nest.flatten(params)[0].dtype
-    value = nest.map(lambda leaf: tf.convert_to_tensor(leaf, dtype), value)
+    try:
+        value = nest.map(lambda leaf: tf.convert_to_tensor(leaf, dtype), value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{argument} has to come as {dtype.name}, like the params; use tf.cast. ({error})") from None
     try:
         return nest.broadcast_prefix(value, params)
     except (KeyError, TypeError, ValueError):

@@ -42,7 +42,7 @@ def gradient_descent(loss: Loss, learning_rate: Setting) -> Dynamics:
 
 
 def momentum(loss: Loss, learning_rate: Setting, momentum: Setting) -> Dynamics:
-    """Gradient descent with momentum, equation (2) of the paper (with its misprint mended).
+    """Gradient descent with momentum, equation (2) of the paper with the sign of its second line put right.
 
     v_t = mu v_{t-1} + grad J_t(w_{t-1})
     w_t = w_{t-1} - eta v_t

@@ -19,6 +19,7 @@ from rfho2.types import Hypers, Nest
 ENTRIES = 10  # hypers up to this size are checked entry by entry, larger ones along random directions
 DIRECTIONS = 5
 SCALES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # difference steps, relative to the hyper
+LEAST = 1e-4  # size that a smaller hyper counts as: steps in proportion to 1e-10 would measure rounding
 FLOOR = 1e-9  # of the value: derivatives below it drown in the rounding of differences
 
 
@@ -90,9 +91,12 @@ def check_hypergradient(problem: Problem, params: Nest, hypers: Hypers, rtol: fl
         return Check(False, [], _explain(error), float("nan"))
     value = _response(problem, params)
     base = value(hypers)
-    looked_at = {**base, **{f"hypergradient of {name}": g for e in engines for name, g in e.grads.items()}}
-    if not all(np.all(np.isfinite(quantity)) for quantity in looked_at.values()):
-        return Check(False, [], str(errors.diverged(0, looked_at)), float("nan"))
+    looked_at = {f"objective {name}".strip(): v for name, v in base.items()}
+    for mode, engine in zip(("reverse", "forward"), engines, strict=True):
+        looked_at |= {f"{mode} hypergradient of '{name}'": grad for name, grad in engine.grads.items()}
+    bad = [name for name, quantity in looked_at.items() if not np.all(np.isfinite(quantity))]
+    if bad:
+        return Check(False, [], f"not finite: {', '.join(bad)}; look for log(0), 0/0 and sqrt at 0.", float("nan"))
 
     owner = {name: term.name for term in problem.terms(hypers) for name in term.hypers}
     table = []
@@ -157,15 +161,19 @@ def _pick(value: Callable[[Hypers], dict[str, float]], objective: str, hypers: H
 def _difference(fn: Callable[[Hypers], float | np.ndarray], at: Hypers, direction: dict[str, np.ndarray]) -> np.ndarray:
     """d/dh fn(at + h direction) at h = 0: fourth-order central differences, at the step where they are steadiest."""
     size = max(float(np.max(np.abs(at[name]))) for name in direction) or 1.0
+    size = max(size, LEAST)
 
     def shifted(h: float) -> np.ndarray:
         return np.asarray(fn({**at, **{name: at[name] + h * d for name, d in direction.items()}}))
 
-    tried = []
+    tried, noise = [], []
     for h in [scale * size for scale in SCALES]:
-        tried.append((8 * (shifted(h) - shifted(-h)) - (shifted(2 * h) - shifted(-2 * h))) / (12 * h))
+        right, left = shifted(h), shifted(-h)
+        tried.append((8 * (right - left) - (shifted(2 * h) - shifted(-2 * h))) / (12 * h))
+        noise.append(np.finfo(float).eps * np.max(np.abs(right), initial=0.0) / h)
     moves = [np.max(np.abs(b - a), initial=0.0) for a, b in itertools.pairwise(tried)]
-    return tried[int(np.nanargmin(moves)) + 1] if np.any(np.isfinite(moves)) else tried[-1]
+    unsteady = [move + rounding for move, rounding in zip(moves, noise[1:], strict=True)]
+    return tried[int(np.nanargmin(unsteady)) + 1] if np.any(np.isfinite(unsteady)) else tried[-1]
 
 
 def _directions(hyper: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
@@ -204,17 +212,17 @@ def _step_error(problem: Problem, params: Nest, hypers: Hypers, rng: np.random.G
     worst = (0.0, "")
     groups = [list(leaves), *([f"hyper '{name}'"] for name in hypers)]
     for group in groups:
-        direction = {name: rng.normal(size=inputs[name].shape) * np.abs(inputs[name]) for name in group}
-        if not any(np.any(d) for d in direction.values()):
-            direction = {name: rng.normal(size=inputs[name].shape) for name in group}
+        direction = {name: rng.normal(size=inputs[name].shape) for name in group}
+        if group == list(leaves) and any(np.any(leaf) for leaf in leaves.values()):
+            direction = {name: d * np.abs(inputs[name]) for name, d in direction.items()}
         tangents = {name: tf.constant(direction.get(name, np.zeros(x.shape)), tf.float64) for name, x in inputs.items()}
         with tf.autodiff.ForwardAccumulator(inputs, tangents) as accumulator:
             out = step(inputs)
         exact = accumulator.jvp(out, unconnected_gradients=tf.UnconnectedGradients.ZERO).numpy()
         near = _difference(lambda x: step(x).numpy(), inputs, direction)
-        scale = max(np.max(np.abs(exact)), np.max(np.abs(near)), np.max(np.abs(out)) * FLOOR)
+        scale = max(np.max(np.abs(exact)), np.max(np.abs(near)), np.max(np.abs(out)) * FLOOR, np.finfo(float).tiny)
         error = float(np.max(np.abs(exact - near)) / scale)
-        if not error <= worst[0]:
+        if not (np.isnan(worst[0]) or error <= worst[0]):
             worst = (error, group[0] if len(group) == 1 else "the state")
     return worst
 

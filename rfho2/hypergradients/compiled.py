@@ -40,7 +40,6 @@ class Compiled:
             self.jit_compiled = False
             self._compiled = self._compile()
             result = self._compiled(*args)
-        self._may_fall_back = False
         return result
 
     def _compile(self) -> Callable[..., Any]:

@@ -19,6 +19,10 @@ class Engine(Protocol):
     problem: Problem
     settings: dict[str, Any]
 
+    @property
+    def jit_compiled(self) -> bool:
+        """Whether XLA compiles it; known after the first call."""
+
     def __call__(self, params: Nest, hypers: Hypers, k: int = 0) -> HyperGradient: ...
 
     def start(self, params: Nest, hypers: Hypers) -> Nest:

@@ -17,7 +17,7 @@ ZERO = tf.UnconnectedGradients.ZERO
 FEW = 4  # columns
 
 
-def forward(problem: Problem, jit_compile: bool | None = None) -> BatchEngine:
+def forward(problem: Problem, *, jit_compile: bool | None = None) -> BatchEngine:
     """Forward-mode hypergradients: memory independent of T, time in proportion to the number m of hyper entries.
 
     Z_0 = ds_0/d hypers,  Z_t = A_t Z_{t-1} + B_t,  grad = dE/ds_T Z_T + dE/d hypers
@@ -142,6 +142,7 @@ def directions(hypers: Hypers) -> dict[str, tf.Tensor]:
 
 def columns(hypers: Hypers) -> list[tuple[str, int, int]]:
     """(name, first column, number of columns) of each hyper in Z."""
-    sizes = [int(np.prod(hypers[name].shape)) for name in hypers]
+    names = sorted(hypers)  # as tf.nest does: the order in which a dict was filled has no meaning
+    sizes = [int(np.prod(hypers[name].shape)) for name in names]
     begins = np.cumsum([0, *sizes[:-1]])
-    return [(name, int(begin), size) for name, begin, size in zip(hypers, begins, sizes, strict=True)]
+    return [(name, int(begin), size) for name, begin, size in zip(names, begins, sizes, strict=True)]

@@ -14,7 +14,7 @@ from rfho2.types import HyperGradient, Hypers, Nest
 ZERO = tf.UnconnectedGradients.ZERO
 
 
-def reverse(problem: Problem, truncate: int | None = None, jit_compile: bool | None = None) -> BatchEngine:
+def reverse(problem: Problem, *, truncate: int | None = None, jit_compile: bool | None = None) -> BatchEngine:
     """Reverse-mode hypergradients: cost independent of the number of hypers, memory T states.
 
     alpha_T = dE/ds_T,  alpha_{t-1} = alpha_t A_t,

@@ -37,10 +37,11 @@ class CSVLogger(Callback):
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
         """Appends the row of hyper-iteration k."""
-        row: dict[str, Any] = {"iteration": k, **{n: _number(v) for n, v in values(hypergradient).items()}}
+        own = {"iteration": k, **{n: _number(v) for n, v in values(hypergradient).items()}}
+        row: dict[str, Any] = dict(own)
         row |= {_title(name, hyper): _number(hyper) for name, hyper in hypers.items()}
         row |= {_title(f"hypergradient/{name}", grad): _number(grad) for name, grad in hypergradient.grads.items()}
-        row |= {name: _number(value) for name, value in extra.items() if np.ndim(value) == 0}
+        row = {**row, **{name: _number(value) for name, value in extra.items() if np.ndim(value) == 0}, **own}
         new = [title for title in row if title not in self._titles]
         if new:
             with self._path.open(newline="") as file:

@@ -40,13 +40,14 @@ class TensorBoard(Callback):
         described = {f"{part}.{key}": str(v) for part in ("engine", "optimizer") for key, v in run.config[part].items()}
         with self._writer.as_default(step=run.first):
             tf.summary.text("configuration", "\n".join("    " + line for line in config.splitlines()))
-            hparams.hparams({**{f"initial {name}": value for name, value in scalars.items()}, **described})
+            if run.first == 0:  # later ones are not what the run started from
+                hparams.hparams({**{f"initial {name}": value for name, value in scalars.items()}, **described})
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
         """Writes the numbers of hyper-iteration k."""
         assert self._writer is not None
         grads = {f"hypergradient/{name}": grad for name, grad in hypergradient.grads.items()}
-        known = {**values(hypergradient), **{f"hyper/{name}": h for name, h in hypers.items()}, **grads, **extra}
+        known = {**extra, **{f"hyper/{name}": h for name, h in hypers.items()}, **grads, **values(hypergradient)}
         with self._writer.as_default(step=k):
             for name, value in known.items():
                 if not isinstance(value, str):
