@@ -59,14 +59,8 @@ def draw(curves: Curves, base: cleaning.Config, path: Path) -> None:
             width = 2.6 if value == getattr(base, name) else 1.2
             axis.plot(curves[name, value], color=colour, linewidth=width, label=f"{value:g}")
         axis.axhline(PAPER["DH-1000"][1], color="grey", linestyle=":", linewidth=1)
-        axis.annotate(
-            "paper, DH-1000",
-            (0.02, PAPER["DH-1000"][1]),
-            xycoords=("axes fraction", "data"),
-            va="bottom",
-            fontsize=8,
-            color="grey",
-        )
+        text = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "top", "fontsize": 8, "color": "grey"}
+        axis.annotate("paper, DH-1000", (0.98, PAPER["DH-1000"][1]), **text)
         axis.set(title=TITLES[name], xlabel="hyper-iterations", ylim=(0.8, 0.97))
         axis.legend(loc="lower right")
         axis.grid(alpha=0.3)
