@@ -19,10 +19,12 @@ def main(method, jit_compile):
 
     def engine_on(place_sharded, place):
         data = (place_sharded(tf.constant(x)), place_sharded(tf.constant(y)))
+        fixed = method.endswith("fixed")
+        product = rf.fixed_product(place_sharded(tf.constant(np.tanh(x)))) if fixed else None
 
         def loss(p, hypers, batch):
             error = tf.nn.softmax_cross_entropy_with_logits(
-                tf.one_hot(batch[1], 2, dtype=tf.float64), tf.tanh(batch[0]) @ p["w"]
+                tf.one_hot(batch[1], 2, dtype=tf.float64), product(p["w"]) if fixed else tf.tanh(batch[0]) @ p["w"]
             )
             return tf.reduce_mean(error) + tf.reduce_sum(hypers["l2"] * p["w"] ** 2)
 
@@ -32,6 +34,8 @@ def main(method, jit_compile):
             "reverse": lambda: rf.reverse(problem, jit_compile=jit_compile),
             "forward": lambda: rf.forward(problem, jit_compile=jit_compile),
             "forward_many": lambda: rf.forward(problem, jit_compile=jit_compile),
+            "reverse_fixed": lambda: rf.reverse(problem, jit_compile=jit_compile),
+            "forward_fixed": lambda: rf.forward(problem, jit_compile=jit_compile),
             "real_time": lambda: rf.real_time(problem, 4, jit_compile=jit_compile),
         }
         hypers = {"lr": 0.1, "mu": 0.7, "l2": np.full((3, 2), 0.01) if method == "forward_many" else 0.01}

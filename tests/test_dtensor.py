@@ -8,7 +8,7 @@ import pytest
 
 
 @pytest.mark.parametrize("mode", ["graph", pytest.param("jit", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("method", ["reverse", "forward", "forward_many", "real_time"])
+@pytest.mark.parametrize("method", ["reverse", "forward", "forward_many", "real_time", "reverse_fixed", "forward_fixed"])
 def test_sharded_inputs_give_the_same(method, mode):
     """In a fresh process, because logical devices cannot be added to a running one."""
     command = [sys.executable, "-m", "tests.dtensor_child", method, mode]
