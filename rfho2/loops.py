@@ -16,7 +16,7 @@ from rfho2.types import Nest
 Time: TypeAlias = int | tf.Tensor
 
 
-def fold(body: Callable[[Nest, tf.Tensor], Nest], carry: Nest, start: Time, steps: int) -> Nest:
+def fold(body: Callable[[Nest, tf.Tensor], Nest], carry: Nest, start: Time, steps: Time) -> Nest:
     """carry <- body(carry, t) for t = start, ..., start + steps - 1."""
     start = tf.convert_to_tensor(start, tf.int32)
 
@@ -26,31 +26,53 @@ def fold(body: Callable[[Nest, tf.Tensor], Nest], carry: Nest, start: Time, step
     return _while(steps, advance, carry)
 
 
+def repeat(condition: Callable[[Nest], tf.Tensor], body: Callable[[Nest], Nest], carry: Nest) -> Nest:
+    """carry <- body(carry) while the condition holds."""
+    return tf.while_loop(lambda *c: condition(c), lambda *c: body(c), carry, parallel_iterations=1)
+
+
+Slots: TypeAlias = tuple[tf.TensorArray, ...]
+"""Room for a fixed number of states, each to be written again and again: one array for each leaf."""
+
+
+def slots_for(example: Nest, size: int) -> Slots:
+    """Empty slots for nests like the example."""
+    return tuple(
+        tf.TensorArray(leaf.dtype, size=size, element_shape=leaf.shape, clear_after_read=False)
+        for leaf in nest.flatten(example)
+    )
+
+
+def read_slot(slots: Slots, index: tf.Tensor, structure: Nest) -> Nest:
+    """What was written last at `index`, in the structure of what was written."""
+    return nest.pack(structure, [array.read(index) for array in slots])
+
+
+def write_slot(slots: Slots, index: tf.Tensor, value: Nest) -> Slots:
+    """The slots with `value` at `index`."""
+    return tuple(array.write(index, leaf) for array, leaf in zip(slots, nest.flatten(value), strict=True))
+
+
 class Trajectory(NamedTuple):
     """s_start, ..., s_{start + steps - 1}: one TensorArray for each leaf of the state."""
 
-    arrays: tuple[tf.TensorArray, ...]
+    slots: Slots
     structure: Nest
 
     def read(self, index: tf.Tensor) -> Nest:
         """The state at `index`, counted from the first one saved."""
-        return nest.pack(self.structure, [array.read(index) for array in self.arrays])
+        return read_slot(self.slots, index, self.structure)
 
 
 def record(body: Callable[[Nest, tf.Tensor], Nest], state: Nest, start: int, steps: int) -> tuple[Trajectory, Nest]:
     """As `fold`, and saves the state *before* each step; returns (trajectory, last state)."""
 
     def advance(i: tf.Tensor, carry: Nest) -> tuple[tf.Tensor, Nest]:
-        arrays, state = carry
-        arrays = tuple(array.write(i, leaf) for array, leaf in zip(arrays, nest.flatten(state), strict=True))
-        return i + 1, (arrays, body(state, start + i))
+        slots, state = carry
+        return i + 1, (write_slot(slots, i, state), body(state, start + i))
 
-    arrays = tuple(
-        tf.TensorArray(leaf.dtype, size=steps, element_shape=leaf.shape, clear_after_read=False)
-        for leaf in nest.flatten(state)
-    )
-    arrays, last = _while(steps, advance, (arrays, state))
-    return Trajectory(arrays, state), last
+    slots, last = _while(steps, advance, (slots_for(state, steps), state))
+    return Trajectory(slots, state), last
 
 
 def fold_back(
@@ -65,7 +87,7 @@ def fold_back(
     return _while(steps, advance, carry)
 
 
-def _while(steps: int, advance: Callable[[tf.Tensor, Nest], tuple[tf.Tensor, Nest]], carry: Nest) -> Nest:
+def _while(steps: Time, advance: Callable[[tf.Tensor, Nest], tuple[tf.Tensor, Nest]], carry: Nest) -> Nest:
     # One iteration at a time: steps depend on each other, and overlapping them would hold more states alive.
     return tf.while_loop(
         lambda i, _: i < steps, advance, (tf.constant(0), carry), parallel_iterations=1, maximum_iterations=steps

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from rfho2 import loops, nest
+from rfho2 import errors, loops, nest
 from rfho2.hypergradients.engine import BatchEngine
 from rfho2.problem import Cost, Problem
 from rfho2.types import HyperGradient, Hypers, Nest
 
 ZERO = tf.UnconnectedGradients.ZERO
 FEW = 4  # columns
+TOGETHER = 64  # columns
+
+Directions = dict[str, tf.Tensor]
+"""Directions in the space of hypers, along a new first axis of each hyper."""
 
 
-def forward(problem: Problem, *, jit_compile: bool | None = None) -> BatchEngine:
+def forward(problem: Problem, chunk: int | None = None, jit_compile: bool | None = None) -> BatchEngine:
     """Forward-mode hypergradients: memory independent of T, time in proportion to the number m of hyper entries.
 
     Z_0 = ds_0/d hypers,  Z_t = A_t Z_{t-1} + B_t,  grad = dE/ds_T Z_T + dE/d hypers
@@ -26,6 +30,8 @@ def forward(problem: Problem, *, jit_compile: bool | None = None) -> BatchEngine
 
     Args:
       problem: what to differentiate.
+      chunk: columns of Z that are pushed together, for so many states of memory. The training is run m / chunk times,
+        rounded up, which costs little once the columns of a chunk outweigh it. None is 64, or all if there are fewer.
       jit_compile: None tries XLA and falls back to the graph; True or False insists.
 
     Returns:
@@ -37,12 +43,25 @@ def forward(problem: Problem, *, jit_compile: bool | None = None) -> BatchEngine
     >>> round(engine(tf.constant(1.0), {"lr": 0.5}).grads["lr"].numpy().item(), 6)  # d/dlr of (1 - lr)^4 / 2
     -0.25
     """
+    if chunk is not None:
+        errors.check_count("chunk", chunk)
 
     def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         assert problem.steps is not None
-        return push_steps(problem, start_tangent(problem, params, hypers), hypers, k, 0, problem.steps, problem.batch)[0]
+        steps = problem.steps
 
-    return BatchEngine(problem, hypergradient, {"method": "forward"}, jit_compile)
+        def run(along: Directions) -> Pushed:
+            tangent = start_tangent(problem, params, hypers, along)
+            return push_steps(problem, tangent, hypers, along, k, 0, steps, problem.batch)
+
+        m = count(hypers)
+        together = min(chunk or TOGETHER, m)
+        if together == m:
+            return hypergradient_of(problem, hypers, run(directions(hypers, 0, m)))
+        state = problem.dynamics.init(params, hypers)
+        return hypergradient_of(problem, hypers, in_chunks(problem, run, state, hypers, together))
+
+    return BatchEngine(problem, hypergradient, {"method": "forward", "chunk": chunk}, jit_compile)
 
 
 class Tangent(NamedTuple):
@@ -52,61 +71,98 @@ class Tangent(NamedTuple):
     sensitivity: Nest
 
 
-def start_tangent(problem: Problem, params: Nest, hypers: Hypers) -> Tangent:
-    """s_0 and Z_0 = ds_0/d hypers."""
-    return push_forward(lambda _, hypers: problem.dynamics.init(params, hypers), Tangent((), ()), hypers)
+class Reading(NamedTuple):
+    """An objective's value, its direct derivative by the hypers it tunes, and dE/ds Z, a number for each column."""
+
+    value: tf.Tensor
+    direct: dict[str, tf.Tensor]
+    products: tf.Tensor
+
+
+class Pushed(NamedTuple):
+    """Where some steps led to, and what each objective reads there."""
+
+    tangent: Tangent
+    readings: list[Reading]
+
+
+def start_tangent(problem: Problem, params: Nest, hypers: Hypers, along: Directions) -> Tangent:
+    """s_0 and Z_0 = ds_0/d hypers, along the directions."""
+    return push_forward(lambda _, hypers: problem.dynamics.init(params, hypers), Tangent((), ()), hypers, along)
 
 
 def push_steps(
     problem: Problem,
     tangent: Tangent,
     hypers: Hypers,
+    along: Directions,
     k: tf.Tensor,
     t: int | tf.Tensor,
     steps: int,
     batch: Callable[[tf.Tensor], Nest],
-) -> tuple[HyperGradient, Tangent]:
-    """`steps` steps from time t, and the hypergradient at their end."""
+) -> Pushed:
+    """`steps` steps from time t, and what the objectives read on the way and at their end."""
     terms = problem.terms(hypers)
-    batches = [term.batch(k) for term in terms]
-    pairs = list(zip(terms, batches, strict=True))
+    pairs = [(term, term.batch(k)) for term in terms]
 
-    def body(carry: tuple[Tangent, Sequence[Reading]], t: tf.Tensor) -> tuple[Tangent, Sequence[Reading]]:
+    def body(carry: tuple[Tangent, list[Reading]], t: tf.Tensor) -> tuple[Tangent, list[Reading]]:
         tangent, readings = carry
         examples = batch(t)
-        tangent = push_forward(lambda s, h: problem.dynamics.step(s, h, examples, t), tangent, hypers)
+        tangent = push_forward(lambda s, h: problem.dynamics.step(s, h, examples, t), tangent, hypers, along)
         found = [term.after(t + 1, problem.dynamics, tangent.state, hypers, b) for term, b in pairs]
-        new = [r if f is None else nest.add(r, read(f, tangent, hypers)) for r, f in zip(readings, found, strict=True)]
+        new = [r if f is None else nest.add(r, read(f, tangent)) for r, f in zip(readings, found, strict=True)]
         return tangent, new
 
-    zero = [read(term.nothing(tangent.state, hypers), tangent, hypers) for term in terms]
+    zero = [read(term.nothing(tangent.state, hypers), tangent) for term in terms]
     tangent, readings = loops.fold(body, (tangent, zero), t, steps)
-    ends = [read(term.at_end(problem.dynamics, tangent.state, hypers, b), tangent, hypers) for term, b in pairs]
-    readings = [nest.add(reading, end) for reading, end in zip(readings, ends, strict=True)]
-    grads = {name: grad for reading in readings for name, grad in reading.grads.items()}
-    value = problem.value(terms, [reading.value for reading in readings])
-    return HyperGradient(value, {name: grads[name] for name in hypers}, tangent.state), tangent
+    ends = [read(term.at_end(problem.dynamics, tangent.state, hypers, b), tangent) for term, b in pairs]
+    return Pushed(tangent, [nest.add(reading, end) for reading, end in zip(readings, ends, strict=True)])
 
 
-class Reading(NamedTuple):
-    """An objective's value and the total derivative by the hypers it tunes."""
-
-    value: tf.Tensor
-    grads: dict[str, tf.Tensor]
+def read(cost: Cost, tangent: Tangent) -> Reading:
+    """What a cost has at a state, and its change along each column of Z."""
+    return Reading(cost.value, cost.hypers, nest.dots(tangent.sensitivity, cost.state))
 
 
-def read(cost: Cost, tangent: Tangent, hypers: Hypers) -> Reading:
-    """dE/ds Z + dE/d hypers, for the hypers that the cost's objective tunes."""
-    products = nest.dots(tangent.sensitivity, cost.state)
+def in_chunks(problem: Problem, run: Callable[[Directions], Pushed], state: Nest, hypers: Hypers, together: int) -> Pushed:
+    """The training again and again, each time with the next columns of Z; the last chunk is filled up with zero columns.
+
+    Args:
+      run: directions -> the whole training with them.
+      state: s_0, as an example of a state.
+    """
+    chunks = -(-count(hypers) // together)
+    dtype = nest.flatten(state)[0].dtype
+
+    def body(
+        carry: tuple[Nest, list[Reading], list[tf.Tensor]], i: tf.Tensor
+    ) -> tuple[Nest, list[Reading], list[tf.Tensor]]:
+        tangent, readings = run(directions(hypers, i * together, together))
+        row = tf.one_hot(i, chunks, dtype=dtype)[:, None]
+        found = [rows + row * reading.products for rows, reading in zip(carry[2], readings, strict=True)]
+        return tangent.state, readings, found
+
+    nothing = [term.nothing(state, hypers) for term in problem.terms(hypers)]
+    readings = [Reading(cost.value, cost.hypers, tf.zeros(together, dtype)) for cost in nothing]
+    found = [tf.zeros([chunks, together], dtype) for _ in nothing]
+    state, readings, found = loops.fold(body, (state, readings, found), 0, chunks)
+    whole = [r._replace(products=tf.reshape(rows, [-1])) for r, rows in zip(readings, found, strict=True)]
+    return Pushed(Tangent(state, ()), whole)
+
+
+def hypergradient_of(problem: Problem, hypers: Hypers, pushed: Pushed) -> HyperGradient:
+    """dE/ds Z + dE/d hypers, for each hyper from the objective that tunes it."""
     total = {}
-    for name, begin, size in columns(hypers):
-        if name in cost.hypers:
-            part = tf.reshape(tf.slice(products, [begin], [size]), hypers[name].shape)
-            total[name] = cost.hypers[name] + part
-    return Reading(cost.value, total)
+    for reading in pushed.readings:
+        for name, begin, size in columns(hypers):
+            if name in reading.direct:
+                part = tf.reshape(tf.slice(reading.products, [begin], [size]), hypers[name].shape)
+                total[name] = reading.direct[name] + part
+    value = problem.value(problem.terms(hypers), [reading.value for reading in pushed.readings])
+    return HyperGradient(value, {name: total[name] for name in hypers}, pushed.tangent.state)
 
 
-def push_forward(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: Hypers) -> Tangent:
+def push_forward(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: Hypers, along: Directions) -> Tangent:
     """s <- phi(s, hypers) and Z <- A Z + B, column by column, where A and B are the derivatives of phi.
 
     The columns go through one accumulator that is vectorised over them, so that the graph does not grow with their number
@@ -120,24 +176,28 @@ def push_forward(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: 
             new = phi(tangent.state, hypers)
         return accumulator.jvp(new, unconnected_gradients=ZERO)
 
-    along = (tangent.sensitivity, directions(hypers))
-    m = sum(size for _, _, size in columns(hypers))
-    if m <= FEW:
-        each = [column(nest.map(lambda z, j=j: z[j], along)) for j in range(m)]
+    columns = (tangent.sensitivity, along)
+    number = nest.flatten(along)[0].shape[0]
+    if number <= FEW:
+        each = [column(nest.map(lambda z, j=j: z[j], columns)) for j in range(number)]
         sensitivity = nest.map(lambda *z: tf.stack(z), *each)
     else:
-        sensitivity = tf.vectorized_map(column, along, warn=False)
+        sensitivity = tf.vectorized_map(column, columns, warn=False)
     return Tangent(phi(tangent.state, hypers), sensitivity)
 
 
-def directions(hypers: Hypers) -> dict[str, tf.Tensor]:
-    """The unit vectors of the space of hypers, along the first axis of each."""
-    m = sum(size for _, _, size in columns(hypers))
+def directions(hypers: Hypers, begin: int | tf.Tensor, number: int) -> Directions:
+    """The unit vectors number `begin` and following of the space of hypers, along the first axis of each; 0 past its end."""
     unit = {}
-    for name, begin, size in columns(hypers):
-        rows = tf.one_hot(tf.range(m) - begin, size, dtype=hypers[name].dtype)
-        unit[name] = tf.reshape(rows, [m, *hypers[name].shape])
+    for name, first, size in columns(hypers):
+        rows = tf.one_hot(tf.range(number) + (begin - first), size, dtype=hypers[name].dtype)
+        unit[name] = tf.reshape(rows, [number, *hypers[name].shape])
     return unit
+
+
+def count(hypers: Hypers) -> int:
+    """m, the number of columns of Z."""
+    return sum(size for _, _, size in columns(hypers))
 
 
 def columns(hypers: Hypers) -> list[tuple[str, int, int]]:

@@ -10,7 +10,7 @@ from rfho2 import errors, nest
 from rfho2.batches import Stream
 from rfho2.hypergradients.compiled import Compiled
 from rfho2.hypergradients.engine import Probe
-from rfho2.hypergradients.forward import Tangent, push_steps, start_tangent
+from rfho2.hypergradients.forward import Tangent, count, directions, hypergradient_of, push_steps, start_tangent
 from rfho2.problem import Problem
 from rfho2.types import HyperGradient, Hypers, Nest
 
@@ -60,7 +60,11 @@ class RealTimeEngine:
         }  # fmt: skip
         self._probe = Probe(problem)
         self._stream = problem.batches if isinstance(problem.batches, Stream) else None
-        self._start = Compiled(lambda params, hypers: start_tangent(problem, params, hypers), jit_compile=False)
+
+        def start(params: Nest, hypers: Hypers) -> Tangent:
+            return start_tangent(problem, params, hypers, directions(hypers, 0, count(hypers)))
+
+        self._start = Compiled(start, jit_compile=False)
 
         def advance(c: RealTimeCarry, hypers: Hypers, k: tf.Tensor, window: Nest) -> tuple[HyperGradient, RealTimeCarry]:
             def batch(t: tf.Tensor) -> Nest:
@@ -68,8 +72,9 @@ class RealTimeEngine:
                     return problem.batch(t)
                 return nest.map(lambda leaf: tf.gather(leaf, t - c.t), window)
 
-            tangent = Tangent(c.state, c.sensitivity)
-            found, tangent = push_steps(problem, tangent, hypers, k, c.t, hyper_batch, batch)
+            along = directions(hypers, 0, count(hypers))
+            pushed = push_steps(problem, Tangent(c.state, c.sensitivity), hypers, along, k, c.t, hyper_batch, batch)
+            tangent, found = pushed.tangent, hypergradient_of(problem, hypers, pushed)
             kept = tangent.sensitivity if carry else nest.zeros_like(tangent.sensitivity)
             return found, RealTimeCarry(tangent.state, kept, c.t + hyper_batch)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from rfho2 import errors, loops, nest
+from rfho2.hypergradients import checkpointing
 from rfho2.hypergradients.engine import BatchEngine
 from rfho2.problem import Cost, Problem
 from rfho2.types import HyperGradient, Hypers, Nest
@@ -14,14 +15,18 @@ from rfho2.types import HyperGradient, Hypers, Nest
 ZERO = tf.UnconnectedGradients.ZERO
 
 
-def reverse(problem: Problem, *, truncate: int | None = None, jit_compile: bool | None = None) -> BatchEngine:
-    """Reverse-mode hypergradients: cost independent of the number of hypers, memory T states.
+def reverse(
+    problem: Problem, checkpoints: int | None = None, truncate: int | None = None, jit_compile: bool | None = None
+) -> BatchEngine:
+    """Reverse-mode hypergradients: cost independent of the number of hypers, memory T states, or as few as you like.
 
     alpha_T = dE/ds_T,  alpha_{t-1} = alpha_t A_t,
     grad = sum over t = 1..T of alpha_t B_t + dE/d hypers + alpha_0 ds_0/d hypers
 
     Args:
       problem: what to differentiate.
+      checkpoints: keep so many states and compute the others again. 2 sqrt(T) cost at most one more training, 3 T^(1/3) at
+        most two, and so on; 1 keeps the first state only and runs T / 2 trainings. None keeps all T.
       truncate: differentiate the last k steps only, as if the state before them did not depend on the hypers; memory k
         states. None for all T, which is exact.
       jit_compile: None tries XLA and falls back to the graph; True or False insists.
@@ -37,7 +42,9 @@ def reverse(problem: Problem, *, truncate: int | None = None, jit_compile: bool 
     """
     if truncate is not None:
         errors.check_count("truncate", truncate, most=problem.steps)
-    settings = {"method": "reverse", "truncate": truncate}
+    if checkpoints is not None:
+        errors.check_count("checkpoints", checkpoints)
+    settings = {"method": "reverse", "checkpoints": checkpoints, "truncate": truncate}
 
     def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         assert problem.steps is not None
@@ -45,6 +52,7 @@ def reverse(problem: Problem, *, truncate: int | None = None, jit_compile: bool 
         batches = [term.batch(k) for term in terms]
         tail = truncate or problem.steps
         head = problem.steps - tail
+        slots = None if checkpoints is None or checkpoints >= tail else checkpoints
 
         def phi(t: tf.Tensor) -> Callable[[Nest, Hypers], Nest]:
             batch = problem.batch(t)
@@ -69,15 +77,24 @@ def reverse(problem: Problem, *, truncate: int | None = None, jit_compile: bool 
             costs = pull_back(phi(t), state, hypers, costs)
             return running(t, state, costs)
 
+        def step(state: Nest, t: tf.Tensor) -> Nest:
+            return phi(t)(state, hypers)
+
         state = problem.dynamics.init(params, hypers)
         costs = [term.nothing(state, hypers) for term in terms]
         if head:
             state, costs = loops.fold(skip, (state, costs), 0, head)
-        trajectory, last = loops.record(lambda state, t: phi(t)(state, hypers), state, head, tail)
+        if slots is None:
+            trajectory, last = loops.record(step, state, head, tail)
+        else:
+            kept, last = checkpointing.record(step, state, head, tail, slots)
         at_end = [t.at_end(problem.dynamics, last, hypers, b) for t, b in zip(terms, batches, strict=True)]
         costs = [nest.add(cost, end) for cost, end in zip(costs, at_end, strict=True)]
         costs = running(tf.constant(problem.steps), last, costs)
-        costs = loops.fold_back(back, costs, trajectory, head, tail)
+        if slots is None:
+            costs = loops.fold_back(back, costs, trajectory, head, tail)
+        else:
+            costs = checkpointing.fold_back(step, back, costs, kept, head, tail, slots)
         if not head:
             costs = pull_back(lambda _, hypers: problem.dynamics.init(params, hypers), (), hypers, costs)
         grads = {name: grad for cost in costs for name, grad in cost.hypers.items()}
