@@ -23,6 +23,7 @@ from rfho2.errors import DivergenceError
 from rfho2.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients import Check, Engine, check_hypergradient, forward, real_time, reverse
 from rfho2.monitor import Callback, CSVLogger, ProgressBar, TensorBoard
+from rfho2.planner import Plan, auto, plan
 from rfho2.problem import Objective, Problem, RunningCost
 from rfho2.projected_adam import HyperUpdate, projected_adam
 from rfho2.types import Best, HyperGradient, Result, Run
@@ -47,6 +48,7 @@ __all__ = [
     "L2Ball",
     "NonNegative",
     "Objective",
+    "Plan",
     "Problem",
     "ProgressBar",
     "Result",
@@ -58,6 +60,7 @@ __all__ = [
     "adagrad",
     "adam",
     "adamw",
+    "auto",
     "batches",
     "check_hypergradient",
     "fixed_product",
@@ -65,6 +68,7 @@ __all__ = [
     "gradient_descent",
     "momentum",
     "nesterov",
+    "plan",
     "projected_adam",
     "real_time",
     "reverse",

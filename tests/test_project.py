@@ -18,7 +18,7 @@ LAYERS = [
     ["dynamics"],
     ["problem"],
     ["hypergradients"],
-    ["projected_adam"],
+    ["projected_adam", "planner"],
     ["hyper_optimizer"],
     ["monitor"],
 ]

@@ -6,6 +6,8 @@ states cost less than one more training, and tens of states do for a hundred tho
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -40,6 +42,17 @@ def reach(slots: int, steps: int) -> np.ndarray:
     while columns[-1][slots] < steps:  # beta(s, r) is the sum of beta(i, r - 1) for i <= s
         columns.append(np.minimum(np.cumsum(columns[-1]), steps))
     return np.stack(columns, axis=1).astype(np.int32)
+
+
+def steps_run(steps: int, slots: int) -> int:
+    """How many steps `record` and `fold_back` run forwards: r (T + 1) - beta(c + 1, r - 1), with the least r that does."""
+    runs = next(r for r in itertools.count(1) if math.comb(slots + r, r) > steps)
+    return runs * (steps + 1) - math.comb(slots + runs, runs - 1)
+
+
+def fewest_slots(steps: int, runs: int) -> int:
+    """The slots that suffice to go through each step at most so many times."""
+    return next(c for c in itertools.count(1) if math.comb(c + runs, runs) > steps)
 
 
 def distance(table: tf.Tensor, length: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
