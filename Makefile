@@ -22,8 +22,9 @@ lint: $(READY)
 fuzz: $(READY)          ## the randomised tests with fresh seeds, which are printed
 	RFHO2_FUZZ=1 $(BIN)/python -m pytest tests -k "random or projection or permutation" -rP
 
-bench: $(READY)         ## costs, as ratios measured in one run
+bench: $(READY)         ## costs, as ratios measured in one run; what the planner predicts
 	$(BIN)/python -m experiments.benchmark
+	$(BIN)/python -m experiments.plan_benchmark
 
 demo: $(READY)          ## data hyper-cleaning on real digits: a table and figures in results/data_hyper_cleaning
 	$(BIN)/python -m experiments.data_hyper_cleaning --preset=quick

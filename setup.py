@@ -20,5 +20,8 @@ setup(
     packages=find_packages(include=["rfho2", "rfho2.*"]),
     package_data={"rfho2": ["py.typed"]},
     install_requires=[line for line in requirements if line and not line.startswith("#")],
-    extras_require={"dev": ["hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"], "peers": ["jax", "torch==2.13.0"]},
+    extras_require={
+        "dev": ["hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
+        "peers": ["higher", "jax", "torch==2.13.0", "torchopt"],
+    },
 )

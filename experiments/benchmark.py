@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ import tensorflow as tf
 from absl import flags
 
 import rfho2 as rf
-from experiments import common
+from experiments import common, memory
 from rfho2 import loops
 from rfho2.types import Hypers, Nest
 
@@ -127,20 +126,14 @@ def peak_memory_of_reverse(steps: int = 300) -> None:
     """Peak resident memory of a second call, which compiles nothing, beyond what a run of three steps left behind."""
     params = network()
     rf.reverse(problem(3))(params, HYPERS)
-    before = resident("VmRSS")
+    before = memory.now()
     engine = rf.reverse(problem(steps))
     engine(params, HYPERS)
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    memory.forget_peak()
     engine(params, HYPERS)
-    used = resident("VmHWM") - before
+    used = memory.peak() - before
     whole = steps * 2 * 4 * sum(int(np.prod(w.shape)) for w in params.values())
     print(f"reverse, T = {steps}: peak memory {used / 1e6:.0f} MB, {used / whole:.2f} x T x state")
-
-
-def resident(which: str) -> int:
-    """Resident memory of this process in bytes: now (VmRSS) or at its peak (VmHWM)."""
-    status = Path("/proc/self/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith(which)).split()[1]) * 1024
 
 
 def main() -> None:

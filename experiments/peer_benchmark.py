@@ -1,176 +1,212 @@
-"""rfho2 beside JAX and PyTorch on the same computation: seconds, interleaved, best of several, values checked first.
+"""rfho2 beside JAX and PyTorch on the same computation: seconds and peak memory, values checked first.
 
     pip install -e ".[peers]"
-    python -m experiments.peer_benchmark --cases=hyper_cleaning
+    python -m experiments.peer_benchmark --memory
+    python -m experiments.peer_benchmark --cases=mlp_reverse --steps=20 --rounds=1
 
-hyper_cleaning: one reverse hypergradient of the weights of 5,000 examples, through T = 100 steps of full-batch softmax
-regression. Peers are written as anyone would (x @ w), and with a transposed copy of the data, as `rf.fixed_product` has.
+hyper_cleaning: 5,000 hypers, T = 100 steps of softmax regression, reverse (peer_hyper_cleaning.py).
+mlp_reverse, mlp_forward: 3 hypers, T = 200 steps of a 784-200-200-10 network (peer_mlp.py).
+
+Times: float32, a thread for each core, interleaved, best of several; compilation does not count. Memory: what a second call
+holds at its peak beyond the process before the first, each contestant in a process of its own; the data, the libraries and a
+run of two steps are there before and do not count.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+import importlib.metadata
+import logging
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import tensorflow as tf
 from absl import flags
 
-import rfho2 as rf
-from data import mnist
 from data.errors import DataError
-from experiments import common
-from experiments import data_hyper_cleaning as cleaning
+from experiments import common, memory
+from experiments.peer_hyper_cleaning import HyperCleaning
+from experiments.peer_mlp import MlpForward, MlpReverse
 
 FLAGS = flags.FLAGS
 ROUNDS = 5
+NORM = 1e-4  # by which the hypergradients may differ, relative
+PEERS = ("jax", "torch", "higher", "torchopt")
 Hypergradient = Callable[[np.ndarray], np.ndarray]
 
 
-class HyperCleaning:
-    """The data and settings that all share."""
+class Case(Protocol):
+    """A computation that all can do.
 
-    steps = 100
-    radius = 1000.0
-    rate = 0.5
+    Attributes:
+      STEPS: T, unless --steps says otherwise.
+      each: by how much each entry may differ, relative; None where the norm is enough.
+      memory: whether its peak is worth measuring.
+      argument: the hypers.
+    """
 
-    def __init__(self) -> None:
-        self.data = mnist.noisy_split(mnist.load(), seed=0)
-        self.weights = np.random.default_rng(0).uniform(0, 0.4, len(self.data.noisy)).astype(np.float32)
+    STEPS: int
+    each: float | None
+    memory: bool
+    argument: np.ndarray
 
-    def rfho2(self) -> Hypergradient:
-        """`rf.reverse`."""
-        config = cleaning.Config(steps=self.steps, inner_rate=self.rate * self.radius / len(self.weights))
-        engine = rf.reverse(cleaning.cleaning_problem(config, self.data, self.radius))
-        return lambda weights: engine(cleaning.zeros(), {"weights": weights}).grads["weights"].numpy()
+    def __init__(self, steps: int): ...
 
-    def jax(self, transposed: bool) -> Hypergradient:
-        """`jax.grad` through `lax.scan`, jitted."""
-        import jax
-        import jax.numpy as jnp
-
-        x, y, xv, yv = (jnp.asarray(part) for part in (*self.data.train, *self.data.validation))
-        product, product_v = (self._jax_product(m) if transposed else (lambda w, m=m: m @ w) for m in (x, xv))
-
-        def errors(p: Any, product: Any, labels: Any) -> Any:
-            logits = product(p["w"]) + p["b"]
-            return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1)[:, 0]
-
-        def response(weights: Any) -> Any:
-            def step(p: Any, _: None) -> tuple[Any, None]:
-                g = jax.grad(lambda p: jnp.mean(weights * errors(p, product, y)))(p)
-                return jax.tree.map(lambda w, g: w - self.rate * g, p, g), None
-
-            start = {"w": jnp.zeros((784, 10)), "b": jnp.zeros(10)}
-            last, _ = jax.lax.scan(step, start, None, length=self.steps)
-            return jnp.mean(errors(last, product_v, yv))
-
-        gradient = jax.jit(jax.grad(response))
-        return lambda weights: np.asarray(gradient(weights))
-
-    def _jax_product(self, x: Any) -> Any:
-        import jax
-
-        def linear(m: Any, mt: Any) -> Any:
-            product = jax.custom_vjp(lambda w: m @ w)
-            product.defvjp(lambda w: (m @ w, None), lambda _, up: (linear(mt, m)(up),))
-            return product
-
-        return linear(x, x.T.copy())
-
-    def torch(self, transposed: bool) -> Hypergradient:
-        """`torch.autograd.grad` with `create_graph` through a Python loop."""
-        import torch
-
-        x, y, xv, yv = (torch.tensor(part) for part in (*self.data.train, *self.data.validation))
-        product, product_v = (self._torch_product(m) if transposed else (lambda w, m=m: m @ w) for m in (x, xv))
-
-        def errors(p: list[Any], product: Any, labels: Any) -> Any:
-            return torch.nn.functional.cross_entropy(product(p[0]) + p[1], labels.long(), reduction="none")
-
-        def hypergradient(array: np.ndarray) -> np.ndarray:
-            weights = torch.tensor(array, requires_grad=True)
-            p = [torch.zeros(784, 10, requires_grad=True), torch.zeros(10, requires_grad=True)]
-            for _ in range(self.steps):
-                grads = torch.autograd.grad((weights * errors(p, product, y)).mean(), p, create_graph=True)
-                p = [w - self.rate * g for w, g in zip(p, grads, strict=True)]
-            return torch.autograd.grad(errors(p, product_v, yv).mean(), weights)[0].numpy()
-
-        return hypergradient
-
-    def _torch_product(self, x: Any) -> Any:
-        import torch
-
-        def linear(m: Any, mt: Any) -> Any:
-            class Product(torch.autograd.Function):
-                @staticmethod
-                def forward(ctx: Any, w: Any) -> Any:
-                    return m @ w
-
-                @staticmethod
-                def backward(ctx: Any, up: Any) -> Any:
-                    return linear(mt, m)(up)
-
-            return Product.apply
-
-        return linear(x, x.T.contiguous())
-
-    def contestants(self) -> dict[str, Hypergradient]:
-        """By name; ours first."""
-        return {
-            "rfho2": self.rfho2(),
-            "JAX": self.jax(transposed=False),
-            "JAX, transposed copy": self.jax(transposed=True),
-            "PyTorch": self.torch(transposed=False),
-            "PyTorch, transposed copy": self.torch(transposed=True),
-        }
+    def contestants(self) -> dict[str, Callable[[], Hypergradient]]:
+        """What builds each, by name; ours first."""
 
 
-CASES = {"hyper_cleaning": HyperCleaning}
+CASES: dict[str, type[Case]] = {"hyper_cleaning": HyperCleaning, "mlp_reverse": MlpReverse, "mlp_forward": MlpForward}
 
 
-def compare(contestants: dict[str, Hypergradient], argument: np.ndarray, rounds: int) -> dict[str, float]:
-    """Seconds of each, after all have been found to give the same."""
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What was asked for, and the versions of the peers."""
+
+    cases: tuple[str, ...]
+    steps: int | None
+    rounds: int
+    memory: bool
+    peers: dict[str, str]
+
+
+class Outcome(NamedTuple):
+    """One contestant: relative difference from ours, seconds of a call, bytes at its peak if measured."""
+
+    difference: float
+    seconds: float
+    peak: int | None = None
+
+
+def compare(
+    contestants: dict[str, Hypergradient], argument: np.ndarray, rounds: int, each: float | None = None
+) -> dict[str, Outcome]:
+    """Differences and seconds, after all have been found to give the same as the first.
+
+    Args:
+      each: by how much each entry may differ, relative; None looks at the norm alone.
+    """
     found = {name: function(argument) for name, function in contestants.items()}
     ours = next(iter(found.values()))
-    for name, grads in found.items():
-        error = np.linalg.norm(grads - ours) / np.linalg.norm(ours)
-        if not error <= 1e-4:
-            raise AssertionError(f"{name} differs from rfho2 by {error:.1e}: nothing to compare.")
+    differences = {name: _difference(name, grads, ours, each) for name, grads in found.items()}
     best = dict.fromkeys(contestants, float("inf"))
     for _ in range(rounds):
         for name, function in contestants.items():
             began = time.perf_counter()
             function(argument)
             best[name] = min(best[name], time.perf_counter() - began)
-    return best
+    return {name: Outcome(differences[name], best[name]) for name in contestants}
 
 
-def report(case: str, seconds: dict[str, float]) -> str:
-    """A table with the ratio of our time to each peer's."""
-    ours = next(iter(seconds.values()))
-    lines = [f"| {case} | seconds | rfho2's time / its time |", "|---|---|---|"]
-    lines += [f"| {name} | {s:.3f} | {ours / s:.2f} |" for name, s in seconds.items()]
+def _difference(name: str, grads: np.ndarray, ours: np.ndarray, each: float | None) -> float:
+    error = float(np.linalg.norm(grads - ours) / np.linalg.norm(ours))
+    if not error <= NORM:
+        raise AssertionError(f"{name} differs from rfho2 by {error:.1e}: nothing to compare.")
+    worst = float(np.max(np.abs(grads - ours) / np.abs(ours))) if each is not None else 0.0
+    if each is not None and not worst <= each:
+        raise AssertionError(f"{name} differs from rfho2 by {worst:.1e} in one entry: nothing to compare.")
+    return error
+
+
+def report(case: str, outcomes: dict[str, Outcome]) -> str:
+    """A table with the ratios of our time and peak to each peer's; a dash where no peak was measured."""
+    ours = next(iter(outcomes.values()))
+    lines = [f"| {case} | seconds | rfho2's time / its time | peak MB | rfho2's peak / its peak |", "|---|---|---|---|---|"]
+    for name, (_, seconds, peak) in outcomes.items():
+        peaks = "- | -" if peak is None or ours.peak is None else f"{peak / 1e6:.0f} | {ours.peak / peak:.2f}"
+        lines.append(f"| {name} | {seconds:.3f} | {ours.seconds / seconds:.2f} | {peaks} |")
     return "\n".join(lines)
+
+
+def peak_memory(case: type[Case], steps: int, name: str) -> int:
+    """Bytes, in a process that has done nothing else: see above."""
+    built = case(steps)
+    contestant = built.contestants()[name]()
+    small = case(2).contestants()[name]()  # kept: what it frees would be taken again and not be seen
+    small(built.argument)
+    before = memory.now()
+    contestant(built.argument)
+    memory.forget_peak()
+    contestant(built.argument)
+    return memory.peak() - before
+
+
+def peak_memory_elsewhere(case: str, steps: int, name: str) -> int:
+    """The same in a fresh process."""
+    command = [
+        sys.executable,
+        "-m",
+        "experiments.peer_benchmark",
+        f"--cases={case}",
+        f"--steps={steps}",
+        f"--peak_of={name}",
+    ]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return int(output.split()[-1])
+
+
+def peers() -> dict[str, str]:
+    """Their versions; all are given the same number of threads, one for each core that this process may use."""
+    try:
+        logging.getLogger("jax").setLevel(logging.WARNING)  # or it tells that it found no TPU
+        modules = {name: importlib.import_module(name) for name in PEERS}
+    except ImportError as error:
+        raise DataError(f'{error}; the comparison needs the peers: pip install -e ".[peers]"') from None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    modules["torch"].set_num_threads(cores)  # XLA does so by itself
+    return {name: importlib.metadata.version(name) for name in PEERS}
+
+
+def run(name: str, config: Config) -> dict[str, Outcome]:
+    """One case."""
+    kind = CASES[name]
+    steps = config.steps or kind.STEPS
+    case = kind(steps)
+    built = {contestant: build() for contestant, build in case.contestants().items()}
+    outcomes = compare(built, case.argument, config.rounds, case.each)
+    if config.memory and kind.memory:
+        outcomes = {who: o._replace(peak=peak_memory_elsewhere(name, steps, who)) for who, o in outcomes.items()}
+    return outcomes
 
 
 def main() -> None:
     """Runs the cases asked for."""
-    try:
-        import jax
-        import torch
-    except ImportError as error:
-        raise DataError(f'{error}; the comparison needs the peers: pip install -e ".[peers]"') from None
-    torch.set_num_threads(os.cpu_count() or 1)
-    print(f"tensorflow {tf.__version__}, jax {jax.__version__}, torch {torch.__version__}; {common.environment()['device']}")
-    for name in FLAGS.cases:
-        case = CASES[name]()
-        print(report(name, compare(case.contestants(), case.weights, FLAGS.rounds)))
+    config = Config(tuple(FLAGS.cases), FLAGS.steps, FLAGS.rounds, FLAGS.memory, peers())
+    if FLAGS.peak_of is not None:
+        return print(peak_memory(CASES[FLAGS.cases[0]], FLAGS.steps, FLAGS.peak_of))
+    if FLAGS.memory and not memory.CLEAR_REFS.exists():
+        raise DataError(f"--memory needs {memory.CLEAR_REFS}, which only Linux has; leave it out.")
+    versions = common.environment() | config.peers
+    print(", ".join(f"{name} {version}" for name, version in versions.items()))
+    found = {}
+    for name in config.cases:
+        found[name] = run(name, config)
+        print(report(f"{name}, T = {config.steps or CASES[name].STEPS}", found[name]), flush=True)
+    write(Path(FLAGS.output_dir) / "results.json", config, found)
+
+
+def write(path: Path, config: Config, found: dict[str, dict[str, Outcome]]) -> None:
+    """`results.json`: the differences, and apart from them the seconds and the peaks."""
+    rows: list[dict[str, Any]] = []
+    costs: dict[str, Any] = {}
+    for case, outcomes in found.items():
+        for name, outcome in outcomes.items():
+            rows.append({"case": case, "contestant": name, "difference": outcome.difference})
+        costs[case] = {name: {"seconds": o.seconds, "peak_bytes": o.peak} for name, o in outcomes.items()}
+    common.write_results(path, config, rows, costs)
 
 
 if __name__ == "__main__":
     flags.DEFINE_multi_enum("cases", list(CASES), sorted(CASES), "Which computations to compare.")
-    flags.DEFINE_integer("rounds", ROUNDS, "The best of so many counts.")
+    flags.DEFINE_integer("rounds", ROUNDS, "The best of so many counts.", lower_bound=1)
+    flags.DEFINE_integer("steps", None, "Training steps T, instead of those of each case.", lower_bound=1)
+    flags.DEFINE_bool("memory", False, "Measure the peak memory of the reverse cases too, each contestant in a process.")
+    flags.DEFINE_string("peak_of", None, "Only print the peak memory of this contestant of the case; --memory uses it.")
+    flags.DEFINE_string("output_dir", "results/peer_benchmark", "For results.json.")
     common.run_main(main)

@@ -43,6 +43,11 @@ def dense(nest: Nest) -> Nest:
     return pack(nest, [tf.convert_to_tensor(leaf) for leaf in leaves])
 
 
+def dot(a: Nest, b: Nest) -> tf.Tensor:
+    """The inner product."""
+    return tf.add_n([tf.reduce_sum(x * y) for x, y in zip(flatten(a), flatten(b), strict=True)])
+
+
 def dots(columns: Nest, vector: Nest) -> tf.Tensor:
     """Z^T a: the inner product of every column of `columns` (leading axis) with `vector`.
 

@@ -243,15 +243,16 @@ def _peak(function: Callable[[], Any]) -> int:
     """Bytes of resident memory that a second call adds at its peak; 0 where the system does not tell."""
     function()
     try:
-        before = _resident("VmRSS")
+        before = resident("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
         function()
-        return _resident("VmHWM") - before
+        return resident("VmHWM") - before
     except (OSError, StopIteration):
         return 0
 
 
-def _resident(which: str) -> int:
+def resident(which: str) -> int:
+    """Resident memory of this process in bytes, under Linux: now (VmRSS) or at its peak (VmHWM)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(which)).split()[1]) * 1024
 

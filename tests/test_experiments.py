@@ -1,12 +1,8 @@
 """The other binaries, on tiny settings."""
 
-import numpy as np
-import pytest
-
 from data import mnist
 from experiments import data_hyper_cleaning as cleaning
 from experiments import hyper_cleaning_settings as settings
-from experiments import peer_benchmark as peers
 from experiments import real_time_digits as digits
 
 
@@ -37,12 +33,3 @@ def test_the_settings_study_runs_each_setting_once(tmp_path, monkeypatch):
     assert curves["steps", 3] == curves["hyper_rate", 0.02]
     settings.draw(curves, base, tmp_path / "settings")
     assert (tmp_path / "settings.png").stat().st_size > 1000
-
-
-def test_the_peer_benchmark_compares_equals_only():
-    same = {"rfho2": lambda x: 2 * x, "other": lambda x: x + x}
-    seconds = peers.compare(same, np.ones(3), rounds=2)
-    assert list(seconds) == ["rfho2", "other"]
-    assert "| other |" in peers.report("case", seconds)
-    with pytest.raises(AssertionError, match="other differs from rfho2"):
-        peers.compare({**same, "other": lambda x: 3 * x}, np.ones(3), rounds=1)

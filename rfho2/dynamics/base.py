@@ -26,6 +26,9 @@ class Dynamics(NamedTuple):
       init: (params, hypers) -> state; may depend on the hypers, to learn the initialisation.
       step: (state, hypers, batch, t) -> state, a pure function; t = 0, 1, ... is an int32 scalar.
       params: state -> params, what the objective sees.
+      again: (state, hypers, batch, t, new) -> state, or None: as `step` when its result is known already, and only its
+        derivatives are wanted, as in reverse mode. It may put parts of `new` in the place of what it computes (`assume`),
+        so that the compiler drops what only their values needed.
 
     >>> halve = Dynamics(lambda w, h: w, lambda w, h, batch, t: w - h["rate"] * w, lambda w: w)
     >>> halve.step(tf.constant(4.0), {"rate": tf.constant(0.5)}, None, tf.constant(0)).numpy().item()
@@ -35,6 +38,13 @@ class Dynamics(NamedTuple):
     init: Callable[[Nest, Hypers], Nest]
     step: Callable[[Nest, Hypers, Nest, tf.Tensor], Nest]
     params: Callable[[Nest], Nest]
+    again: Callable[[Nest, Hypers, Nest, tf.Tensor, Nest], Nest] | None = None
+
+
+@tf.custom_gradient
+def assume(known: tf.Tensor, computed: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[None, tf.Tensor]]]:
+    """The value of `known` with the derivative of `computed`, which is equal to it."""
+    return tf.identity(known), lambda upstream: (None, upstream)
 
 
 def gradient(loss: Loss, params: Nest, hypers: Hypers, batch: Nest) -> Nest:

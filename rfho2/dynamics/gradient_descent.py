@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rfho2 import nest
-from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve
+from rfho2.dynamics.base import Dynamics, Loss, Setting, assume, check_settings, gradient, resolve
 from rfho2.types import Hypers, Nest
 
 
@@ -68,7 +68,14 @@ def momentum(loss: Loss, learning_rate: Setting, momentum: Setting) -> Dynamics:
         v = nest.map(lambda v, g, mu: mu * v + g, v, g, mu)
         return MomentumState(nest.map(lambda w, v, eta: w - eta * v, w, v, eta), v)
 
-    return Dynamics(init=_at_rest, step=step, params=lambda state: state.params)
+    def again(state: MomentumState, hypers: Hypers, batch: Nest, t: tf.Tensor, new: MomentumState) -> MomentumState:
+        """dw_t/d eta = -v_t is the only thing that needs the value of the gradient, and v_t was kept."""
+        w, v, eta, mu = *state, *_rates(learning_rate, momentum, state.params, hypers, t)
+        g = gradient(loss, w, hypers, batch)
+        v = nest.map(lambda v, g, mu, known: assume(known, mu * v + g), v, g, mu, new.velocity)
+        return MomentumState(nest.map(lambda w, v, eta: w - eta * v, w, v, eta), v)
+
+    return Dynamics(init=_at_rest, step=step, params=lambda state: state.params, again=again)
 
 
 def nesterov(loss: Loss, learning_rate: Setting, momentum: Setting) -> Dynamics:

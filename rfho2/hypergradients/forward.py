@@ -65,7 +65,7 @@ def forward(problem: Problem, chunk: int | None = None, jit_compile: bool | None
 
 
 class Tangent(NamedTuple):
-    """s_t and Z_t; each leaf of `sensitivity` is a leaf of the state with the m columns along a new first axis."""
+    """s_t and Z_t; each leaf of `sensitivity` is one of the state with the columns along a new first axis, or `Columns`."""
 
     state: Nest
     sensitivity: Nest
@@ -113,15 +113,22 @@ def push_steps(
         new = [r if f is None else nest.add(r, read(f, tangent)) for r, f in zip(readings, found, strict=True)]
         return tangent, new
 
+    few = number_of(along) <= FEW
+    tangent = tangent._replace(sensitivity=apart(tangent.sensitivity, number_of(along))) if few else tangent
     zero = [read(term.nothing(tangent.state, hypers), tangent) for term in terms]
     tangent, readings = loops.fold(body, (tangent, zero), t, steps)
     ends = [read(term.at_end(problem.dynamics, tangent.state, hypers, b), tangent) for term, b in pairs]
+    tangent = tangent._replace(sensitivity=stacked(tangent.sensitivity)) if few else tangent
     return Pushed(tangent, [nest.add(reading, end) for reading, end in zip(readings, ends, strict=True)])
 
 
 def read(cost: Cost, tangent: Tangent) -> Reading:
     """What a cost has at a state, and its change along each column of Z."""
-    return Reading(cost.value, cost.hypers, nest.dots(tangent.sensitivity, cost.state))
+    if isinstance(tangent.sensitivity, Columns):
+        products = tf.stack([nest.dot(column, cost.state) for column in tangent.sensitivity])
+    else:
+        products = nest.dots(tangent.sensitivity, cost.state)
+    return Reading(cost.value, cost.hypers, products)
 
 
 def in_chunks(problem: Problem, run: Callable[[Directions], Pushed], state: Nest, hypers: Hypers, together: int) -> Pushed:
@@ -166,8 +173,7 @@ def push_forward(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: 
     """s <- phi(s, hypers) and Z <- A Z + B, column by column, where A and B are the derivatives of phi.
 
     The columns go through one accumulator that is vectorised over them, so that the graph does not grow with their number
-    and the step itself is computed once. Up to four have an accumulator each, which was a tenth faster on the network of
-    `make bench` under XLA.
+    and the step itself is computed once. A few columns that lie apart have an accumulator each: less is copied.
     """
 
     @tf.autograph.experimental.do_not_convert  # or vectorized_map would rewrite the user's loss
@@ -176,14 +182,34 @@ def push_forward(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: 
             new = phi(tangent.state, hypers)
         return accumulator.jvp(new, unconnected_gradients=ZERO)
 
-    columns = (tangent.sensitivity, along)
-    number = nest.flatten(along)[0].shape[0]
-    if number <= FEW:
-        each = [column(nest.map(lambda z, j=j: z[j], columns)) for j in range(number)]
-        sensitivity = nest.map(lambda *z: tf.stack(z), *each)
+    sensitivity: Nest
+    if isinstance(tangent.sensitivity, Columns):
+        pairs = zip(tangent.sensitivity, apart(along, number_of(along)), strict=True)
+        sensitivity = Columns(column(pair) for pair in pairs)
     else:
-        sensitivity = tf.vectorized_map(column, columns, warn=False)
+        sensitivity = tf.vectorized_map(column, (tangent.sensitivity, along), warn=False)
     return Tangent(phi(tangent.state, hypers), sensitivity)
+
+
+class Columns(tuple):
+    """The columns of Z each by itself, instead of along a new first axis."""
+
+    __slots__ = ()
+
+
+def apart(columns: Nest, number: int) -> Columns:
+    """The columns that lie along the first axis of each leaf."""
+    return Columns(nest.map(lambda z, j=j: z[j], columns) for j in range(number))
+
+
+def stacked(columns: Columns) -> Nest:
+    """The columns along a new first axis of each leaf."""
+    return nest.map(lambda *z: tf.stack(z), *columns)
+
+
+def number_of(along: Directions) -> int:
+    """How many columns go along the directions."""
+    return nest.flatten(along)[0].shape[0]
 
 
 def directions(hypers: Hypers, begin: int | tf.Tensor, number: int) -> Directions:

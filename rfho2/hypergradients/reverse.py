@@ -52,11 +52,17 @@ def reverse(
         batches = [term.batch(k) for term in terms]
         tail = truncate or problem.steps
         head = problem.steps - tail
+        again = problem.dynamics.again
         slots = None if checkpoints is None or checkpoints >= tail else checkpoints
 
         def phi(t: tf.Tensor) -> Callable[[Nest, Hypers], Nest]:
             batch = problem.batch(t)
             return lambda state, hypers: problem.dynamics.step(state, hypers, batch, t)
+
+        def phi_again(t: tf.Tensor, new: Nest) -> Callable[[Nest, Hypers], Nest]:
+            batch = problem.batch(t)
+            assert again is not None
+            return lambda state, hypers: again(state, hypers, batch, t, new)
 
         def running(t: tf.Tensor, state: Nest, costs: Sequence[Cost]) -> list[Cost]:
             """Adds what the running costs find at s_t."""
@@ -73,9 +79,10 @@ def reverse(
             costs = forget(running(t, state, costs))
             return phi(t)(state, hypers), costs
 
-        def back(costs: Sequence[Cost], state: Nest, t: tf.Tensor) -> list[Cost]:
-            costs = pull_back(phi(t), state, hypers, costs)
-            return running(t, state, costs)
+        def back(carry: tuple[Sequence[Cost], Nest], state: Nest, t: tf.Tensor) -> tuple[list[Cost], Nest]:
+            costs, new = carry
+            costs = pull_back(phi(t) if again is None else phi_again(t, new), state, hypers, costs)
+            return running(t, state, costs), () if again is None else state
 
         def step(state: Nest, t: tf.Tensor) -> Nest:
             return phi(t)(state, hypers)
@@ -91,10 +98,11 @@ def reverse(
         at_end = [t.at_end(problem.dynamics, last, hypers, b) for t, b in zip(terms, batches, strict=True)]
         costs = [nest.add(cost, end) for cost, end in zip(costs, at_end, strict=True)]
         costs = running(tf.constant(problem.steps), last, costs)
+        carry = costs, () if again is None else last
         if slots is None:
-            costs = loops.fold_back(back, costs, trajectory, head, tail)
+            costs, _ = loops.fold_back(back, carry, trajectory, head, tail)
         else:
-            costs = checkpointing.fold_back(step, back, costs, kept, head, tail, slots)
+            costs, _ = checkpointing.fold_back(step, back, carry, kept, head, tail, slots)
         if not head:
             costs = pull_back(lambda _, hypers: problem.dynamics.init(params, hypers), (), hypers, costs)
         grads = {name: grad for cost in costs for name, grad in cost.hypers.items()}
