@@ -61,6 +61,18 @@ def write_results(path: Path, config: Any, results: list[dict[str, Any]], timing
     write_text(path, json.dumps(content, indent=2, default=str) + "\n")
 
 
+def keep_settings(path: Path, settings: dict[str, Any], resume: bool) -> None:
+    """Notes what the runs beside the file depend on; refuses to go on with runs that were made with other settings."""
+    text = json.dumps(settings, indent=2, default=str) + "\n"
+    if resume and path.exists() and path.read_text() != text:
+        before = json.loads(path.read_text())
+        changed = [f"{k} was {before.get(k)!r} and is {v!r}" for k, v in json.loads(text).items() if before.get(k) != v]
+        raise DataError(
+            f"{path.parent} has runs with other settings ({'; '.join(changed)}); choose another --output_dir, or --noresume."
+        )
+    write_text(path, text)
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,6 +84,6 @@ def write_text(path: Path, text: str) -> None:
 def save_figure(figure: plt.Figure, path: Path) -> None:
     """As `.png` and `.pdf`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path.with_suffix(".png"), dpi=150, bbox_inches="tight")
-    figure.savefig(path.with_suffix(".pdf"), bbox_inches="tight")
+    figure.savefig(path.with_name(path.name + ".png"), dpi=150, bbox_inches="tight")  # with_suffix would cut R=0.001 short
+    figure.savefig(path.with_name(path.name + ".pdf"), bbox_inches="tight")
     plt.close(figure)

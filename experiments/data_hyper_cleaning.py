@@ -224,6 +224,9 @@ def main() -> None:
         log = [rf.TensorBoard(directory / "tensorboard", every=5)] if FLAGS.tensorboard else []
         return [bar, rf.CSVLogger(directory / "history.csv"), first(directory / "first_discarded.npy"), *log]
 
+    free = ("radius", "seeds", "hyper_iterations")  # what directories are named after, and what may be extended
+    settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
+    common.keep_settings(output / "settings.json", settings, FLAGS.resume)
     began = time.perf_counter()
     outcome = run(config, functools.partial(load, config.source), callbacks, output, FLAGS.resume)
     timing = {**outcome.timing, "whole run": time.perf_counter() - began}

@@ -6,7 +6,7 @@ import ctypes
 import gc
 from pathlib import Path
 
-from rfho2.planner import resident
+from rfho2.timing import resident
 
 CLEAR_REFS = Path("/proc/self/clear_refs")
 

@@ -11,6 +11,7 @@ Each measurement has a process of its own; memory is what is resident at the pea
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import subprocess
@@ -66,8 +67,7 @@ CASES: dict[str, Callable[..., Case]] = {"network": network, "hyper_cleaning": h
 def predict(name: str) -> dict[str, Any]:
     """The plan, as text and as numbers."""
     plan = rf.plan(*CASES[name](), memory="8GB")
-    kept = [c for c in plan.choices if c.method == "forward" or c.settings.get("checkpoints", 0) <= 1000]
-    return {"text": str(plan), "choices": [choice._asdict() for choice in kept]}
+    return {"text": str(plan), "choices": [choice._asdict() for choice in plan.choices]}
 
 
 def measure(name: str, method: str, settings: dict[str, int], steps: int | None = None) -> dict[str, float]:
@@ -112,6 +112,16 @@ def compare(name: str) -> str:
     return f"{plan['text']}\n\n" + "\n".join(lines) + "\n"
 
 
+def compilers(name: str) -> str:
+    """Reverse mode under XLA and as a plain graph, interleaved."""
+    case = CASES[name]()
+    engines = {kind: rf.reverse(case.problem, jit_compile=kind == "XLA") for kind in ("XLA", "graph")}
+    calls = {kind: functools.partial(engine, case.params, case.hypers) for kind, engine in engines.items()}
+    assert case.problem.steps is not None
+    times = {kind: 1e3 * s / case.problem.steps for kind, s in benchmark.best_times(calls, rounds=3).items()}
+    return f"reverse, ms a step: XLA {times['XLA']:.2f}, graph {times['graph']:.2f}\n"
+
+
 def _label(choice: dict[str, Any]) -> str:
     return " ".join([choice["method"], *(f"{k}={v}" for k, v in choice["settings"].items())])
 
@@ -138,7 +148,7 @@ def main() -> None:
     if FLAGS.long:
         return print(long())
     for name in FLAGS.cases:
-        print(compare(name), flush=True)
+        print(compare(name), compilers(name), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

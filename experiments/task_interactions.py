@@ -23,6 +23,7 @@ from absl import flags
 
 import rfho2 as rf
 from data import cifar_features
+from data.errors import DataError
 from experiments import common, multitask, output_kernels
 from experiments import task_interactions_report as report
 from rfho2.types import Hypers, Nest
@@ -67,6 +68,12 @@ class Config:
         return f"{self.dataset}, {self.per_class} per class"
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """What a run depends on, apart from its method, split and R, which its directory is named after."""
+        free = ("methods", "seeds", "totals", "hyper_iterations")
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in free}
+
+    @property
     def training(self) -> multitask.Training:
         """The inner training."""
         return multitask.Training(self.steps, self.learning_rate, self.momentum, self.tune_optimizer)
@@ -83,7 +90,6 @@ PRESETS = {
     "quick": (Config(),),
     "paper": (
         _PAPER,
-        dataclasses.replace(_PAPER, per_class=3, methods=("STL", "STL-1", "HMTL", "HMTL-S")),
         Config("cifar100", multitask.METHODS, tuple(range(5)), 3, hyper_iterations=100, source="file"),
     ),
     "totals": (dataclasses.replace(_PAPER, methods=("STL-1", "HMTL-S"), totals=(1e-4, 1e-3, 1e-2, 1e-1, 1.0)),),
@@ -95,11 +101,12 @@ Callbacks = Callable[[str, int, Path | None], Sequence[rf.Callback]]
 
 
 class Outcome(NamedTuple):
-    """Rows of the results file, the kept C by (method, seed), and seconds."""
+    """Rows of the results file, the kept C by (method, seed), and seconds of each run and of a hyper-iteration of it."""
 
     results: list[dict[str, Any]]
     interactions: dict[tuple[str, int], np.ndarray]
     timing: dict[str, float]
+    pace: dict[str, float]
 
 
 def tune(
@@ -146,7 +153,7 @@ def run(
 ) -> Outcome:
     """All methods on all splits; `data` gives the split of a seed."""
     results: list[dict[str, Any]] = []
-    interactions, timing = {}, {}
+    interactions, timing, pace = {}, {}, {}
     for seed in config.seeds:
         split = data(seed)
         tasks = int(split.train.labels.max()) + 1
@@ -163,12 +170,14 @@ def run(
                 method = multitask.method(name, tasks, config.rate, total)
                 result = tune(config, method, split, callbacks(label, seed, directory), directory, resume)
                 row = _tested(config, label, seed, split, result)
-                timing[f"{label} seed {seed}"] = result.history[-1]["seconds"]
+                seconds = [row["seconds"] for row in result.history]
+                timing[f"{label} seed {seed}"] = seconds[-1]
+                pace[f"{label} seed {seed}"] = float(np.median(np.diff([0.0, *seconds])))  # a few compile or resume
                 if "C" in method.hypers:
                     assert result.best is not None
                     interactions[label, seed] = result.best.hypers["C"].numpy()
             results.append(row)
-    return Outcome(results, interactions, timing)
+    return Outcome(results, interactions, timing, pace)
 
 
 def _runs(config: Config) -> list[tuple[str, float]]:
@@ -200,14 +209,26 @@ def configs_from_flags() -> tuple[Config, ...]:
     chosen = [c for c in PRESETS[FLAGS.preset] if c.dataset == changes.get("dataset", c.dataset)]
     if not chosen:  # the preset does not have it
         chosen = [Config(per_class=cifar_features.PER_CLASS[changes["dataset"]])]
-    return tuple(dict.fromkeys(dataclasses.replace(config, **changes) for config in chosen))
+    if "features_file" in changes and "source" not in changes and "dataset" not in changes:
+        chosen = [c for c in chosen if c.source == "file"] or chosen  # one file cannot be all data sets
+    changes |= {"source": "file"} if "features_file" in changes and "source" not in changes else {}
+    changed = [dataclasses.replace(config, **changes) for config in chosen]
+    return tuple({config.name: config for config in reversed(changed)}.values())[::-1]  # the first of each name
+
+
+def find(config: Config) -> cifar_features.Features:
+    """The features of a data set; of CIFAR-100, which is not distributed, also how to do without."""
+    try:
+        return cifar_features.find(config.dataset, config.source, config.features_file)
+    except DataError as error:
+        raise DataError(f"{error} Or leave it out: --dataset=cifar10.") if config.dataset == "cifar100" else error from None
 
 
 def main() -> None:
     """Flags to configs, run each, report."""
     output = Path(FLAGS.output_dir)
     configs = configs_from_flags()
-    features = {c: cifar_features.find(c.dataset, c.source, c.features_file) for c in configs}  # bad files before hours
+    features = {c: find(c) for c in configs}  # bad files before hours
 
     def callbacks(method: str, seed: int, directory: Path | None) -> Sequence[rf.Callback]:
         assert directory is not None
@@ -218,12 +239,14 @@ def main() -> None:
     for config in configs:
         place = output / report.slug(config.name)
         split = functools.partial(cifar_features.split, features[config], per_class=config.per_class)
+        common.keep_settings(place / "settings.json", config.settings, FLAGS.resume)
         began = time.perf_counter()
         outcome = run(config, split, callbacks, place, FLAGS.resume)
-        timing = {**outcome.timing, "whole run": time.perf_counter() - began}
+        pace = {f"hyper-iteration of {name}": seconds for name, seconds in outcome.pace.items()}
+        timing = {**outcome.timing, **pace, "whole run": time.perf_counter() - began}
         common.write_results(place / "results.json", config, outcome.results, timing)
         print(report.write(place, outcome.results, outcome.interactions, features[config].class_names))
-        print(report.speed(outcome.timing, config.hyper_iterations))
+        print(report.speed(outcome.pace))
 
 
 def define_flags() -> None:

@@ -123,13 +123,12 @@ def _means(interactions: Interactions) -> dict[str, np.ndarray]:
     return {method: np.mean([c for (m, _), c in interactions.items() if m == method], axis=0) for method in methods}
 
 
-def speed(timing: dict[str, float], iterations: int) -> str:
+def speed(pace: dict[str, float]) -> str:
     """Seconds of a hyper-iteration of each method, the mean over the splits."""
     each: dict[str, list[float]] = {}
-    for name, seconds in timing.items():
+    for name, seconds in pace.items():
         each.setdefault(name.rsplit(" seed ", 1)[0], []).append(seconds)
-    own = {name: np.mean(s) / iterations for name, s in each.items() if name not in COMPARED[:-1]}
-    return "Seconds per hyper-iteration: " + ", ".join(f"{name} {s:.3f}" for name, s in own.items()) + "."
+    return "Seconds per hyper-iteration: " + ", ".join(f"{name} {np.mean(s):.3f}" for name, s in each.items()) + "."
 
 
 def slug(name: str) -> str:

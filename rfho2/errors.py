@@ -61,12 +61,13 @@ def checked_hypers(hypers: Mapping[str, Any], params: Nest) -> dict[str, tf.Tens
     return {name: _floating_tensor(f"hyper '{name}'", value, dtype) for name, value in hypers.items()}
 
 
-def check_count(argument: str, value: Any, most: int | None = None) -> None:
-    """A whole number from 1 to `most`."""
+def check_count(argument: str, value: Any, most: int | None = None) -> int:
+    """A whole number from 1 to `most`, as Python's own int."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{argument} is {value!r}; it has to be a whole number, at least 1.")
     if most is not None and value > most:
         raise ValueError(f"{argument} is {value}; it can be at most {most} here.")
+    return int(value)
 
 
 def check_callable(argument: str, value: Any, signature: str) -> None:

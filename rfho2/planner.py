@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import os
 import re
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
-from rfho2 import loops, nest
+from rfho2 import nest
 from rfho2.hypergradients import Engine, forward, reverse
 from rfho2.hypergradients.checkpointing import fewest_slots, steps_run
-from rfho2.hypergradients.compiled import Compiled
 from rfho2.hypergradients.engine import Probe
-from rfho2.hypergradients.forward import TOGETHER, count
+from rfho2.hypergradients.forward import balanced, count
 from rfho2.problem import Problem
+from rfho2.timing import Measured, free, time_forward, time_reverse, time_training
 from rfho2.types import HyperGradient, Hypers, Nest
 
-SECONDS = 0.3  # that a timed run should take, so that the call itself does not count
-ROUNDS = 3
 FEW = 4  # states that any engine has at hand, kept ones aside: old, new, adjoint, gradient
 RUNS = (2, 3, 4, 6)  # through each step, of the checkpointed choices that are shown
 UNITS = ("", "k", "m", "g", "t")
@@ -72,27 +64,19 @@ class Plan(NamedTuple):
         return "\n".join([*lines, self.reason])
 
 
-class Measured(NamedTuple):
-    """Seconds a step, and the bytes that a call needed, of an engine that ran so many steps."""
-
-    seconds: float
-    bytes: float
-    steps: int
-
-
 def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | None = None) -> Plan:
     """Predicts time and memory of reverse, checkpointed reverse and forward for one hypergradient, and picks one.
 
-    Plain training, reverse and forward are compiled and timed over few steps (some seconds in all). With a, b, c seconds for
-    a step, a step with its pull-back, and a step with a push of n columns of Z, and states of S bytes:
+    Plain training, reverse and one chunk of forward are compiled and timed over few steps. With a, b, c seconds for a step,
+    a step with its pull-back, and a step with a push of n columns of Z, and states of S bytes:
 
-    reverse: T b and T S.  checkpoints=k: T b + (F - T) a and k S, where F counts the steps run.  forward: ceil(m / n) T c,
-    and the bytes of the short run, since they do not depend on T.
+    reverse: T b and T S.  checkpoints=k: T b + (F - T) a and k S, where F counts the steps run.  forward: ceil(m / n) T c
+    and 2 n S.  To these come seconds and bytes that do not depend on T, seen in the short runs.
 
     Args:
       problem: with its `steps`.
       params, hypers: as an engine gets them.
-      memory: bytes, or such as "2GB"; by default half of what is free now.
+      memory: bytes, or such as "2GB"; by default half of the main memory that is free now.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: 0.5 * tf.reduce_sum(w**2)
@@ -101,36 +85,38 @@ def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | N
     >>> found.chosen in found.choices
     True
     """
-    if problem.steps is None:
-        raise ValueError("steps is None: a run without end has nothing to plan; rf.real_time is the engine for it.")
+    _check_end(problem)
+    assert problem.steps is not None
     room = _bytes(memory)
     params, hypers = Probe(problem)(params, hypers)
     state = sum(leaf.dtype.size * leaf.shape.num_elements() for leaf in nest.flatten(problem.dynamics.init(params, hypers)))
-    step = _time_training(problem, params, hypers)
-    columns = min(TOGETHER, count(hypers))
-    back = _time_engine(problem, reverse, params, hypers, 3 * step)
-    push = _time_engine(problem, forward, params, hypers, (1 + columns) * step)
-    back = back._replace(bytes=max(back.bytes - back.steps * state, FEW * state))
-    push = push._replace(bytes=max(push.bytes, (FEW + 2 * columns) * state))
-    choices = _choices(problem.steps, count(hypers), state, room, step, back, push)
+    fit = max(1, int(room / (2 * state)))  # states that the short runs may hold
+    m = count(hypers)
+    columns = min(balanced(m), fit) if m else 0
+    step = time_training(problem, params, hypers)
+    back = time_reverse(problem, params, hypers, step.step, min(problem.steps, fit))
+    push = time_forward(problem, params, hypers, step.step, columns) if m else None
+    choices = _reverse_choices(problem.steps, state, room, step, back)
+    choices += _forward_choices(problem.steps, state, room, step, push, m, columns) if push else []
+    choices.sort(key=lambda choice: choice.seconds)
     fitting = [choice for choice in choices if choice.bytes <= room]
     chosen = fitting[0] if fitting else min(choices, key=lambda choice: choice.bytes)
-    measured = {"step": step, "pull-back": back.seconds, "push-forward": push.seconds, "columns": columns}
+    measured = {"step": step.step, "pull-back": back.step, "push-forward": push.step if push else 0.0, "columns": columns}
     return Plan(choices, chosen, room, _reason(chosen, choices, room), measured)
 
 
 def auto(problem: Problem, memory: float | str | None = None) -> AutoEngine:
     """An engine that plans at its first call, and then is the one chosen; `engine.plan` says which and why.
 
-    Times are measured, so that two runs may choose differently where two choices cost about the same; their hypergradients
-    agree to rounding.
+    Times are measured, so that a run that is resumed may choose differently where two choices cost about the same; their
+    hypergradients agree to rounding. Where the same bits are wanted, print the plan once and write down the engine.
 
     Args:
       problem: what to differentiate.
       memory: bytes, or such as "2GB"; by default half of what is free at the first call.
     """
-    if memory is not None:
-        _bytes(memory)
+    _check_end(problem)
+    _bytes(memory)
     return AutoEngine(problem, memory)
 
 
@@ -171,22 +157,33 @@ class AutoEngine:
         return self._chosen(params, hypers).initial_state(params, hypers)
 
 
-def _choices(steps: int, m: int, state: int, room: float, step: float, back: Measured, push: Measured) -> list[Choice]:
+def _reverse_choices(steps: int, state: int, room: float, step: Measured, back: Measured) -> list[Choice]:
+    fixed = max(back.bytes - back.steps * state, FEW * state)
+    seconds = back.start + steps * back.step
+
     def kept(slots: int) -> Choice:
         again = steps_run(steps, slots) - steps
-        return Choice("reverse", {"checkpoints": slots}, steps * back.seconds + again * step, slots * state + back.bytes)
+        return Choice("reverse", {"checkpoints": slots}, seconds + again * step.step, slots * state + fixed)
 
-    most = int((room - back.bytes) / state)  # slots that fit
-    slots = {fewest_slots(steps, runs) for runs in RUNS} | ({most} if most >= 1 else set())
-    choices = [Choice("reverse", {}, steps * back.seconds, steps * state + back.bytes)]
-    choices += [kept(c) for c in sorted(slots) if c < steps]
-    columns = min(TOGETHER, m)
-    for chunk in {columns, max(1, min(columns, int(columns * room / push.bytes)))}:  # bytes are in proportion to the columns
-        seconds = -(-m // chunk) * steps * push.seconds * chunk / columns
-        choices.append(
-            Choice("forward", {} if chunk == columns else {"chunk": chunk}, seconds, push.bytes * chunk / columns)
-        )
-    return sorted(choices, key=lambda choice: choice.seconds)
+    most = int((room - fixed) / state)  # slots that fit
+    slots = {1, *(fewest_slots(steps, runs) for runs in RUNS), max(most, 1)}
+    return [Choice("reverse", {}, seconds, steps * state + fixed), *(kept(c) for c in sorted(slots) if c < steps)]
+
+
+def _forward_choices(
+    steps: int, state: int, room: float, step: Measured, push: Measured, m: int, columns: int
+) -> list[Choice]:
+    fixed = max(push.bytes - 2 * columns * state, FEW * state)
+    each = max(push.step - step.step, 0.0) / columns  # seconds of a step that a column adds to the training
+
+    def chunked(chunk: int, settings: dict[str, int]) -> Choice:
+        seconds = -(-m // chunk) * (push.start + steps * (step.step + chunk * each))
+        return Choice("forward", settings, seconds, fixed + 2 * chunk * state)
+
+    usual = balanced(m)
+    most = min(usual, int((room - fixed) / (2 * state)))  # columns that fit
+    fewer = [chunked(most, {"chunk": most})] if 1 <= most < usual else []
+    return [chunked(usual, {}), *fewer]
 
 
 def _reason(chosen: Choice, choices: list[Choice], room: float) -> str:
@@ -198,69 +195,15 @@ def _reason(chosen: Choice, choices: list[Choice], room: float) -> str:
     return text
 
 
-def _time_training(problem: Problem, params: Nest, hypers: Hypers) -> float:
-    """Seconds of one step of plain training."""
-    step = problem.dynamics.step
-
-    def train(params: Nest, hypers: Hypers, steps: tf.Tensor) -> Nest:
-        first = problem.dynamics.init(params, hypers)
-        return loops.fold(lambda s, t: step(s, hypers, problem.batch(t), t), first, 0, steps)
-
-    compiled = Compiled(train)
-    assert problem.steps is not None
-    steps, seconds = 1, 0.0
-    while True:
-        seconds = _best(lambda n=steps: compiled(params, hypers, tf.constant(n)))  # type: ignore[misc]
-        if seconds > SECONDS / 2 or steps >= problem.steps:
-            return seconds / steps
-        steps = min(problem.steps, 4 * steps)
-
-
-def _time_engine(
-    problem: Problem, build: Callable[[Problem], Engine], params: Nest, hypers: Hypers, guess: float
-) -> Measured:
-    """An engine measured on the same problem with fewer steps; `guess` is what one may take."""
-    assert problem.steps is not None
-    running = [term.every for term in problem.terms(hypers) if term.every is not None]
-    steps = min(problem.steps, max([2, *running, math.ceil(SECONDS / guess)]))
-    engine = build(dataclasses.replace(problem, steps=steps))
-    used = _peak(lambda: engine(params, hypers))
-    return Measured(_best(lambda: engine(params, hypers)) / steps, used, steps)
-
-
-def _best(function: Callable[[], Any]) -> float:
-    """Seconds of a call: the best of several, after one that may compile."""
-    function()
-    best = math.inf
-    for _ in range(ROUNDS):
-        began = time.perf_counter()
-        nest.map(lambda x: x.numpy(), function())
-        best = min(best, time.perf_counter() - began)
-    return best
-
-
-def _peak(function: Callable[[], Any]) -> int:
-    """Bytes of resident memory that a second call adds at its peak; 0 where the system does not tell."""
-    function()
-    try:
-        before = resident("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
-        function()
-        return resident("VmHWM") - before
-    except (OSError, StopIteration):
-        return 0
-
-
-def resident(which: str) -> int:
-    """Resident memory of this process in bytes, under Linux: now (VmRSS) or at its peak (VmHWM)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith(which)).split()[1]) * 1024
+def _check_end(problem: Problem) -> None:
+    if problem.steps is None:
+        raise ValueError("steps is None: a run without end has nothing to plan; rf.real_time is the engine for it.")
 
 
 def _bytes(memory: float | str | None) -> float:
     """ "2GB" -> 2e9; None -> half of what is free."""
     if memory is None:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
+        return free() / 2
     match = re.fullmatch(r"\s*(\d+\.?\d*(?:e\d+)?)\s*([kmgt]?)(i?)b?\s*", str(memory).lower())
     number = math.nan
     if match:

@@ -62,7 +62,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         if self.steps is not None:
-            errors.check_count("steps", self.steps)
+            object.__setattr__(self, "steps", errors.check_count("steps", self.steps))
         if not all(callable(getattr(self.dynamics, part, None)) for part in ("init", "step", "params")):
             raise TypeError(
                 f"dynamics is {type(self.dynamics).__name__}; pass rf.gradient_descent(...), rf.adam(...), ... or an "

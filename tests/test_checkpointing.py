@@ -88,6 +88,40 @@ def test_checkpoints_with_running_costs_truncation_and_several_objectives():
         assert_agree(whole.grads, few.grads, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("steps", "slots"), [(1, 1), (6, 1), (20, 3), (30, 7), (30, 30)])
+def test_the_machine_visits_every_state_with_the_fewest_steps_and_slots(steps, slots):
+    """Run eagerly on numbers: s_t = 3 t, so that a wrong state shows; steps and writes are counted."""
+    counts = {"steps": 0}
+
+    def step(state, t):
+        counts["steps"] += 1
+        assert int(state) == 3 * int(t)
+        return state + 3
+
+    def body(visited, state, t):
+        assert int(state) == 3 * int(t)
+        seen.append(int(t))
+        return visited + 1
+
+    seen = []
+    kept, last = checkpointing.record(step, tf.constant(0), 0, steps, slots)
+    assert int(last) == 3 * steps
+    assert all(int(array.size()) == slots for array in kept.slots)
+    checkpointing.fold_back(step, body, tf.constant(0, tf.int64), kept, 0, steps, slots)
+    assert seen == list(range(steps))[::-1]
+    assert counts["steps"] == checkpointing.steps_run(steps, slots)
+
+
+def test_reverse_keeps_no_more_states_than_it_is_told(monkeypatch):
+    asked = []
+    record = checkpointing.record
+    monkeypatch.setattr(checkpointing, "record", lambda *args: asked.append(args[2:]) or record(*args))
+    built, params, hypers = build("quadratic", "momentum", 9)
+    for checkpoints, truncate in ((3, None), (3, 6), (9, None), (12, None), (6, 6), (None, None)):
+        rf.reverse(built, checkpoints, truncate, jit_compile=False)(params, hypers)
+    assert asked == [(0, 9, 3), (3, 6, 3)], "the others keep all states and need no schedule"
+
+
 def nodes(steps, slots):
     """The size of the traced graph, functions of loops included."""
     built, params, hypers = build("quadratic", "momentum", steps)

@@ -1,5 +1,7 @@
 """The optimisers against Keras, at dead units, with schedules and groups."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -145,3 +147,19 @@ def test_dropout_masks_are_the_same_in_graph_and_under_xla():
     graph, jit = (rf.reverse(problem, jit_compile=j)(tf.zeros(8, tf.float64), {"lr": 0.1}) for j in (False, True))
     np.testing.assert_allclose(graph.state, jit.state, rtol=1e-12)
     assert_agree(graph.grads, jit.grads, rtol=1e-10)
+
+
+def test_a_step_that_is_replaced_is_not_gone_through_as_before():
+    """Momentum says how reverse mode may shorten *its* step; another step in its place is taken as it is."""
+
+    def loss(w, hypers, batch):
+        return tf.reduce_sum((w - hypers["target"]) ** 2)
+
+    momentum = rf.momentum(loss, 0.1, 0.5)
+    doubled = momentum._replace(step=lambda *args: momentum.step(momentum.step(*args), *args[1:]))
+    unpacked = types.SimpleNamespace(init=doubled.init, step=doubled.step, params=doubled.params)
+    params, hypers = tf.constant([1.0, 2.0], tf.float64), {"target": np.array([0.3, -0.2])}
+    for dynamics in (doubled, unpacked):
+        problem = rf.Problem(dynamics, lambda w, h, batch: tf.reduce_sum(w**3), steps=3)
+        reverse, forward = (engine(problem, jit_compile=False)(params, hypers) for engine in (rf.reverse, rf.forward))
+        assert_agree(reverse.grads, forward.grads, rtol=1e-10)

@@ -18,7 +18,8 @@ LAYERS = [
     ["dynamics"],
     ["problem"],
     ["hypergradients"],
-    ["projected_adam", "planner"],
+    ["projected_adam", "timing"],
+    ["planner"],
     ["hyper_optimizer"],
     ["monitor"],
 ]

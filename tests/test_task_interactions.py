@@ -13,7 +13,8 @@ import tensorflow as tf
 
 import rfho2 as rf
 from data import cifar_features
-from experiments import multitask
+from data.errors import DataError
+from experiments import common, multitask
 from experiments import task_interactions as interactions
 from experiments import task_interactions_report as report
 
@@ -141,6 +142,19 @@ def test_differences_are_paired():
     assert table[3].endswith("| +1.67 ± 1.43 | +1.67 ± 1.43 | 69.41 ± 1.90 |")
 
 
+def test_figures_of_several_totals_have_files_of_their_own(tmp_path):
+    c = {(f"HMTL-S R={total:g}", 0): np.full((10, 10), total) for total in (1e-4, 1e-3, 0.1)}
+    results = [row | {"method": m} for m, _ in c for row in rows(STL=[0.5])]
+    report.write(tmp_path, results, c, tuple(map(str, range(10))))
+    assert len(list(tmp_path.glob("heat_map_*.png"))) == 3
+
+
+def test_a_hyper_iteration_takes_the_median_of_its_seconds(outcome):
+    assert set(outcome.pace) == {f"{method} seed 0" for method in SMALL.methods}
+    assert all(outcome.pace[name] < outcome.timing[name] / 2 for name in outcome.pace), "compiling does not count"
+    assert report.speed({"STL seed 0": 1.0, "STL seed 1": 3.0}) == "Seconds per hyper-iteration: STL 2.000."
+
+
 def test_edges_inside_and_across():
     names = cifar_features.load().class_names
     vehicle = np.isin(names, cifar_features.VEHICLES)
@@ -185,10 +199,23 @@ def test_the_binary_writes_everything_and_goes_on_from_what_is_there(tmp_path):
     assert len(lines) == 5
 
 
+def test_runs_with_other_settings_are_not_taken_for_the_same(tmp_path):
+    path = tmp_path / "settings.json"
+    common.keep_settings(path, SMALL.settings, resume=True)
+    more = dataclasses.replace(SMALL, seeds=(0, 1, 2), methods=("STL",), hyper_iterations=99)
+    common.keep_settings(path, more.settings, resume=True)
+    other = dataclasses.replace(SMALL, learning_rate=0.05)
+    with pytest.raises(DataError, match=r"learning_rate was 0.1 and is 0.05.*another --output_dir, or --noresume"):
+        common.keep_settings(path, other.settings, resume=True)
+    common.keep_settings(path, other.settings, resume=False)
+    assert json.loads(path.read_text())["learning_rate"] == 0.05
+
+
 def test_cifar_100_without_its_file_is_one_sentence(tmp_path):
     missing = run_binary(tmp_path, "--dataset=cifar100", *FAST)
     assert missing.returncode == 1
     assert "not distributed" in missing.stderr
+    assert "--dataset=cifar10" in missing.stderr
     assert "Traceback" not in missing.stderr
 
 

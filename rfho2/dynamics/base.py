@@ -26,9 +26,6 @@ class Dynamics(NamedTuple):
       init: (params, hypers) -> state; may depend on the hypers, to learn the initialisation.
       step: (state, hypers, batch, t) -> state, a pure function; t = 0, 1, ... is an int32 scalar.
       params: state -> params, what the objective sees.
-      again: (state, hypers, batch, t, new) -> state, or None: as `step` when its result is known already, and only its
-        derivatives are wanted, as in reverse mode. It may put parts of `new` in the place of what it computes (`assume`),
-        so that the compiler drops what only their values needed.
 
     >>> halve = Dynamics(lambda w, h: w, lambda w, h, batch, t: w - h["rate"] * w, lambda w: w)
     >>> halve.step(tf.constant(4.0), {"rate": tf.constant(0.5)}, None, tf.constant(0)).numpy().item()
@@ -38,7 +35,20 @@ class Dynamics(NamedTuple):
     init: Callable[[Nest, Hypers], Nest]
     step: Callable[[Nest, Hypers, Nest, tf.Tensor], Nest]
     params: Callable[[Nest], Nest]
-    again: Callable[[Nest, Hypers, Nest, tf.Tensor, Nest], Nest] | None = None
+
+
+Again = Callable[[Nest, Hypers, Nest, tf.Tensor, Nest], Nest]
+"""(state, hypers, batch, t, new) -> state: a step whose result, `new`, is known: its derivatives alone are wanted."""
+
+
+def known_again(step: Callable[..., Nest], again: Again) -> Callable[..., Nest]:
+    """The step, which says with `step.again` how reverse mode may go through it with less work.
+
+    `again` puts parts of `new` in the place of what it computes (`assume`), so that the compiler drops what only the values
+    of these needed. It is the step's own attribute: who replaces the step replaces both.
+    """
+    step.again = again  # type: ignore[attr-defined]
+    return step
 
 
 @tf.custom_gradient

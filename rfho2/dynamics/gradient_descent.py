@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rfho2 import nest
-from rfho2.dynamics.base import Dynamics, Loss, Setting, assume, check_settings, gradient, resolve
+from rfho2.dynamics.base import Dynamics, Loss, Setting, assume, check_settings, gradient, known_again, resolve
 from rfho2.types import Hypers, Nest
 
 
@@ -75,7 +75,7 @@ def momentum(loss: Loss, learning_rate: Setting, momentum: Setting) -> Dynamics:
         v = nest.map(lambda v, g, mu, known: assume(known, mu * v + g), v, g, mu, new.velocity)
         return MomentumState(nest.map(lambda w, v, eta: w - eta * v, w, v, eta), v)
 
-    return Dynamics(init=_at_rest, step=step, params=lambda state: state.params, again=again)
+    return Dynamics(init=_at_rest, step=known_again(step, again), params=lambda state: state.params)
 
 
 def nesterov(loss: Loss, learning_rate: Setting, momentum: Setting) -> Dynamics:

@@ -31,7 +31,8 @@ def forward(problem: Problem, chunk: int | None = None, jit_compile: bool | None
     Args:
       problem: what to differentiate.
       chunk: columns of Z that are pushed together, for so many states of memory. The training is run m / chunk times,
-        rounded up, which costs little once the columns of a chunk outweigh it. None is 64, or all if there are fewer.
+        rounded up, which costs little once the columns of a chunk outweigh it. None takes chunks of equal size, of 64 at
+        most.
       jit_compile: None tries XLA and falls back to the graph; True or False insists.
 
     Returns:
@@ -44,7 +45,7 @@ def forward(problem: Problem, chunk: int | None = None, jit_compile: bool | None
     -0.25
     """
     if chunk is not None:
-        errors.check_count("chunk", chunk)
+        chunk = errors.check_count("chunk", chunk)
 
     def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         assert problem.steps is not None
@@ -55,7 +56,9 @@ def forward(problem: Problem, chunk: int | None = None, jit_compile: bool | None
             return push_steps(problem, tangent, hypers, along, k, 0, steps, problem.batch)
 
         m = count(hypers)
-        together = min(chunk or TOGETHER, m)
+        if not m:
+            raise ValueError("hypers has no entries, so that there is nothing to push forward; leave empty hypers out.")
+        together = min(chunk or balanced(m), m)
         if together == m:
             return hypergradient_of(problem, hypers, run(directions(hypers, 0, m)))
         state = problem.dynamics.init(params, hypers)
@@ -98,7 +101,7 @@ def push_steps(
     along: Directions,
     k: tf.Tensor,
     t: int | tf.Tensor,
-    steps: int,
+    steps: int | tf.Tensor,
     batch: Callable[[tf.Tensor], Nest],
 ) -> Pushed:
     """`steps` steps from time t, and what the objectives read on the way and at their end."""
@@ -145,8 +148,8 @@ def in_chunks(problem: Problem, run: Callable[[Directions], Pushed], state: Nest
         carry: tuple[Nest, list[Reading], list[tf.Tensor]], i: tf.Tensor
     ) -> tuple[Nest, list[Reading], list[tf.Tensor]]:
         tangent, readings = run(directions(hypers, i * together, together))
-        row = tf.one_hot(i, chunks, dtype=dtype)[:, None]
-        found = [rows + row * reading.products for rows, reading in zip(carry[2], readings, strict=True)]
+        here = tf.equal(tf.range(chunks), i)[:, None]
+        found = [tf.where(here, reading.products, rows) for rows, reading in zip(carry[2], readings, strict=True)]
         return tangent.state, readings, found
 
     nothing = [term.nothing(state, hypers) for term in problem.terms(hypers)]
@@ -219,6 +222,12 @@ def directions(hypers: Hypers, begin: int | tf.Tensor, number: int) -> Direction
         rows = tf.one_hot(tf.range(number) + (begin - first), size, dtype=hypers[name].dtype)
         unit[name] = tf.reshape(rows, [number, *hypers[name].shape])
     return unit
+
+
+def balanced(m: int) -> int:
+    """Columns in a chunk if m are divided evenly: as few chunks as TOGETHER allows."""
+    chunks = -(-m // TOGETHER)
+    return -(-m // chunks)
 
 
 def count(hypers: Hypers) -> int:

@@ -41,9 +41,9 @@ def reverse(
     -0.25
     """
     if truncate is not None:
-        errors.check_count("truncate", truncate, most=problem.steps)
+        truncate = errors.check_count("truncate", truncate, most=problem.steps)
     if checkpoints is not None:
-        errors.check_count("checkpoints", checkpoints)
+        checkpoints = errors.check_count("checkpoints", checkpoints)
     settings = {"method": "reverse", "checkpoints": checkpoints, "truncate": truncate}
 
     def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
@@ -52,7 +52,7 @@ def reverse(
         batches = [term.batch(k) for term in terms]
         tail = truncate or problem.steps
         head = problem.steps - tail
-        again = problem.dynamics.again
+        again = getattr(problem.dynamics.step, "again", None)
         slots = None if checkpoints is None or checkpoints >= tail else checkpoints
 
         def phi(t: tf.Tensor) -> Callable[[Nest, Hypers], Nest]:
