@@ -9,7 +9,7 @@ import itertools
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ def plain(p: rf.Problem, jit_compile: bool) -> Callable[[Nest, Hypers], Nest]:
     return tf.function(train, jit_compile=jit_compile, autograph=False)
 
 
-def best_times(functions: dict[str, Callable[[], Any]], rounds: int = BEST_OF) -> dict[str, float]:
+def best_times(functions: Mapping[str, Callable[[], Any]], rounds: int = BEST_OF) -> dict[str, float]:
     """Seconds of each function, interleaved, best of several; the first call compiles and does not count."""
     for function in functions.values():
         function()

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+METHODS = ["reverse", "forward", "forward_many", "forward_chunked", "real_time", "reverse_fixed", "forward_fixed"]
+
 
 @pytest.mark.parametrize("mode", ["graph", pytest.param("jit", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("method", ["reverse", "forward", "forward_many", "real_time", "reverse_fixed", "forward_fixed"])
+@pytest.mark.parametrize("method", METHODS)
 def test_sharded_inputs_give_the_same(method, mode):
     """In a fresh process, because logical devices cannot be added to a running one."""
     command = [sys.executable, "-m", "tests.dtensor_child", method, mode]
