@@ -79,9 +79,9 @@ def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | N
       memory: bytes, or such as "2GB"; by default half of the main memory that is free now.
 
     >>> import rfho2 as rf
-    >>> loss = lambda w, hypers, batch: 0.5 * tf.reduce_sum(w**2)
+    >>> loss = lambda w, hypers, batch: 0.5 * w**2
     >>> problem = rf.Problem(rf.gradient_descent(loss, "lr"), loss, steps=50)
-    >>> found = rf.plan(problem, tf.ones(3), {"lr": 0.1}, memory="1GB")
+    >>> found = rf.plan(problem, 1.0, {"lr": 0.1}, memory="1GB")
     >>> found.chosen in found.choices
     True
     """

@@ -67,12 +67,12 @@ def test_the_results_keep_costs_apart(tmp_path):
 
 
 class Hoarder:
-    """Holds 64 MB while it runs."""
+    """Holds 256 MB while it runs: other memory of a long process comes and goes by some MB."""
 
     STEPS, each, memory, argument = 1, None, True, np.ones(1)
 
     def __init__(self, steps):
-        self.megabytes = 64 if steps > 2 else 1
+        self.megabytes = 256 if steps > 2 else 1
 
     def contestants(self):
         return {"hoarder": lambda: lambda x: np.ones(self.megabytes * 2**20, np.uint8)[:1] * x}
@@ -80,7 +80,7 @@ class Hoarder:
 
 @pytest.mark.skipif(not memory.CLEAR_REFS.exists(), reason="Linux only")
 def test_the_peak_is_that_of_the_call():
-    assert 60 * 2**20 < peers.peak_memory(Hoarder, 10, "hoarder") < 80 * 2**20
+    assert 240 * 2**20 < peers.peak_memory(Hoarder, 10, "hoarder") < 280 * 2**20
 
 
 def test_peers_train_on_the_same_batches():
