@@ -1,5 +1,6 @@
 """The hyper-cleaning experiment: on few digits in this process, and the binary killed and resumed."""
 
+import functools
 import json
 import os
 import signal
@@ -154,17 +155,22 @@ def test_the_binary_writes_everything_and_resumes_after_a_kill(tmp_path):
 def test_ctrl_c_says_how_to_go_on(tmp_path):
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [*BINARY, f"--output_dir={tmp_path}", *FAST, "--hyper_iterations=5000"]
-    child = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    listening = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests in the background ignore it
+    child = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=listening,
+    )
     checkpoints = tmp_path / "runs" / "DH-1000-seed-0" / "checkpoints"
     deadline = time.time() + 240
     while time.time() < deadline and child.poll() is None and not list(checkpoints.glob("ckpt-*")):
         time.sleep(0.01)
     child.send_signal(signal.SIGINT)
-    try:
-        _, stderr = child.communicate(timeout=60)
-    except subprocess.TimeoutExpired:  # Python drops an interrupt that falls into a destructor: as a user, press again
-        child.send_signal(signal.SIGINT)
-        _, stderr = child.communicate(timeout=60)
+    _, stderr = child.communicate(timeout=120)
     assert child.returncode == 130, stderr[-2000:]
     assert f"To go on, run again: python -m experiments.data_hyper_cleaning --output_dir={tmp_path}" in stderr
     assert "Traceback" not in stderr
