@@ -17,8 +17,8 @@ import tensorflow as tf
 from absl import flags
 
 import rfho2 as rf
-from experiments import common, memory
-from rfho2 import loops
+from experiments import common
+from rfho2 import loops, memory
 from rfho2.types import Hypers, Nest
 
 FLAGS = flags.FLAGS

@@ -30,9 +30,11 @@ import numpy as np
 from absl import flags
 
 from data.errors import DataError
-from experiments import common, memory
+from experiments import common
 from experiments.peer_hyper_cleaning import HyperCleaning
-from experiments.peer_mlp import MlpForward, MlpReverse
+from experiments.peer_mlp import MlpReverse
+from experiments.peer_mlp_forward import MlpForward
+from rfho2 import memory
 
 FLAGS = flags.FLAGS
 ROUNDS = 5

@@ -1,4 +1,4 @@
-"""The network of experiments/benchmark.py for the peers: three hypers, by reverse and by forward mode.
+"""The network of experiments/benchmark.py for the peers: three hypers, by reverse mode.
 
 784-200-200-10, tanh, batches of 100, T steps of momentum, v <- mu v + g, w <- w - eta v; the hypergradient of the validation
 error by (learning rate, momentum, L2). All train on the same batches: peers are given the rows that ours draws.
@@ -6,9 +6,6 @@ error by (learning rate, momentum, L2). All train on the same batches: peers are
 Reverse: `jax.grad` through `lax.scan`, and with `jax.checkpoint` around the step, which keeps the states only, as ours does;
 PyTorch's autograd through a Python loop, plain, with `torch.utils.checkpoint` around the step, by `higher` and by TorchOpt.
 The last two take the rate and the momentum as settings of their optimiser; L2 stands in the loss, as for all.
-
-Forward: `jax.jacfwd`, vectorised over the three columns; a scan that linearises the step and pushes the columns in turn;
-`torch.func.jacfwd`. `higher` and TorchOpt have no forward mode.
 """
 
 from __future__ import annotations
@@ -94,7 +91,7 @@ class Mlp:
 
         return hypergradient
 
-    def _jax(self, derivative: Callable[[Peer, Any], Any]) -> Hypergradient:
+    def jitted(self, derivative: Callable[[Peer, Any], Any]) -> Hypergradient:
         """Jits `derivative(peer, hypers)`; the data go in as arguments, or XLA would fold them into the program."""
         import jax
         import jax.numpy as jnp
@@ -110,13 +107,13 @@ class Mlp:
         arrays, compiled = jax.tree.map(jnp.asarray, self.arrays), jax.jit(of_arrays)
         return lambda hypers: np.asarray(compiled(arrays, hypers))
 
-    def _jax_response(self, peer: Peer, checkpoint: bool = False) -> Callable[[Any], Any]:
+    def jax_response(self, peer: Peer, checkpoint: bool = False) -> Callable[[Any], Any]:
         """hypers -> E(w_T), by `lax.scan`."""
         import jax
 
         def response(hypers: Any) -> Any:
             def body(state: Any, r: Any) -> tuple[Any, None]:
-                return peer.step(_jax_gradient, state, hypers, r), None
+                return peer.step(jax_gradient, state, hypers, r), None
 
             # inside a scan the barriers of prevent_cse are not needed
             step = jax.checkpoint(body, prevent_cse=False) if checkpoint else body
@@ -124,7 +121,8 @@ class Mlp:
 
         return response
 
-    def _torch(self, requires_grad: bool) -> Peer:
+    def in_torch(self, requires_grad: bool) -> Peer:
+        """The training in PyTorch."""
         import torch
 
         def error(p: Any, batch: Any) -> Any:
@@ -137,7 +135,8 @@ class Mlp:
         return Peer((start, rest), lambda r: (images[r], labels[r]), torch.tensor(rows).long(), error)
 
 
-def _jax_gradient(loss: Callable[[Any], Any], p: dict[str, Any]) -> dict[str, Any]:
+def jax_gradient(loss: Callable[[Any], Any], p: dict[str, Any]) -> dict[str, Any]:
+    """`jax.grad` where `Peer.step` wants a gradient."""
     import jax
 
     return jax.grad(loss)(p)
@@ -170,13 +169,13 @@ class MlpReverse(Mlp):
         """`jax.grad` through `lax.scan`, jitted."""
         import jax
 
-        return self._jax(lambda peer, hypers: jax.grad(self._jax_response(peer, checkpoint))(hypers))
+        return self.jitted(lambda peer, hypers: jax.grad(self.jax_response(peer, checkpoint))(hypers))
 
     def torch(self, checkpoint: bool) -> Hypergradient:
         """`torch.autograd.grad` with `create_graph` through a Python loop."""
         from torch.utils.checkpoint import checkpoint as forgetful
 
-        peer = self._torch(requires_grad=True)
+        peer = self.in_torch(requires_grad=True)
 
         def response(hypers: Any) -> Any:
             state = peer.start
@@ -189,7 +188,7 @@ class MlpReverse(Mlp):
 
     def torchopt(self) -> Hypergradient:
         """The functional `torchopt.sgd`."""
-        torchopt, peer = importlib.import_module("torchopt"), self._torch(requires_grad=True)
+        torchopt, peer = importlib.import_module("torchopt"), self.in_torch(requires_grad=True)
 
         def response(hypers: Any) -> Any:
             lr, mu, l2 = hypers
@@ -207,7 +206,7 @@ class MlpReverse(Mlp):
         """`higher.innerloop_ctx`, with rate and momentum overridden."""
         from torch import nn, optim
 
-        higher, peer = importlib.import_module("higher"), self._torch(requires_grad=False)
+        higher, peer = importlib.import_module("higher"), self.in_torch(requires_grad=False)
         layers = [nn.Linear(*peer.start[0][f"w{i}"].shape) for i in range(3)]
         for i, layer in enumerate(layers):
             layer.weight.data.copy_(peer.start[0][f"w{i}"].T)
@@ -237,56 +236,3 @@ class MlpReverse(Mlp):
             return torch.autograd.grad(response(hypers), hypers)[0].numpy()
 
         return hypergradient
-
-
-class MlpForward(Mlp):
-    """The same hypergradient by forward mode."""
-
-    memory = False  # no trajectory is kept, and a few states would drown in the noise of the measurement
-
-    def contestants(self) -> dict[str, Callable[[], Hypergradient]]:
-        """What builds each, by name; ours first."""
-        return {
-            "rfho2": lambda: self.rfho2(rf.forward),
-            "JAX, jacfwd": self.jax,
-            "JAX, columns in turn": self.jax_columns,
-            "PyTorch, jacfwd": self.torch,
-        }
-
-    def jax(self) -> Hypergradient:
-        """`jax.jacfwd` through `lax.scan`, jitted."""
-        import jax
-
-        return self._jax(lambda peer, hypers: jax.jacfwd(self._jax_response(peer))(hypers))
-
-    def jax_columns(self) -> Hypergradient:
-        """Z <- A Z + B in a scan, by one linearisation of the step and a product for each column."""
-        import jax
-        import jax.numpy as jnp
-
-        def derivative(peer: Peer, hypers: Any) -> Any:
-            def body(carry: Any, r: Any) -> tuple[Any, None]:
-                state, columns = carry
-                new, push = jax.linearize(lambda s, h: peer.step(_jax_gradient, s, h, r), state, hypers)
-                return (new, [push(z, e) for z, e in zip(columns, jnp.eye(len(HYPERS)), strict=True)]), None
-
-            nothing = [jax.tree.map(jnp.zeros_like, peer.start) for _ in HYPERS]
-            ((p, _), columns), _ = jax.lax.scan(body, (peer.start, nothing), peer.rows)
-            _, push = jax.linearize(peer.validation_error, p)
-            return jnp.stack([push(z) for z, _ in columns])
-
-        return self._jax(derivative)
-
-    def torch(self) -> Hypergradient:
-        """`torch.func.jacfwd` through a Python loop."""
-        import torch
-
-        peer = self._torch(requires_grad=False)
-
-        def response(hypers: Any) -> Any:
-            state = peer.start
-            for r in peer.rows:
-                state = peer.step(lambda loss, p: torch.func.grad(loss)(p), state, hypers, r)
-            return peer.validation_error(state[0])
-
-        return lambda array: torch.func.jacfwd(response)(torch.tensor(array)).numpy()

@@ -25,8 +25,9 @@ from absl import flags
 import rfho2 as rf
 from data import mnist
 from data.cifar_features import Part
-from experiments import benchmark, common, complexity, memory, multitask
+from experiments import benchmark, common, complexity_measure, multitask
 from experiments import data_hyper_cleaning as cleaning
+from rfho2 import memory
 from rfho2.types import Nest
 
 FLAGS = flags.FLAGS
@@ -85,7 +86,7 @@ def measure(name: str, method: str, settings: dict[str, int], steps: int | None 
     call = caller(*([steps] if steps else []))
     call()
     memory.forget_peak()
-    seconds = min(complexity.seconds_of(call) for _ in range(1 if steps else 2))
+    seconds = min(complexity_measure.seconds_of(call) for _ in range(1 if steps else 2))
     return {"seconds": seconds, "bytes": memory.peak() - before}
 
 

@@ -12,8 +12,9 @@ from rfho2.hypergradients import Engine, forward, reverse
 from rfho2.hypergradients.checkpointing import fewest_slots, steps_run
 from rfho2.hypergradients.engine import Probe
 from rfho2.hypergradients.forward import balanced, count
+from rfho2.memory import free
 from rfho2.problem import Problem
-from rfho2.timing import Measured, free, time_forward, time_reverse, time_training
+from rfho2.timing import Measured, time_forward, time_reverse, time_training
 from rfho2.types import HyperGradient, Hypers, Nest
 
 FEW = 4  # states that any engine has at hand, kept ones aside: old, new, adjoint, gradient

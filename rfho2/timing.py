@@ -6,12 +6,11 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from rfho2 import loops, nest
+from rfho2 import loops, memory, nest
 from rfho2.hypergradients.compiled import Compiled
 from rfho2.hypergradients.forward import directions, push_steps, start_tangent
 from rfho2.hypergradients.reverse import reverse
@@ -62,12 +61,13 @@ def _line(problem: Problem, run: Callable[..., Nest], params: Nest, hypers: Hype
         return _best(lambda: run(params, hypers, tf.constant(steps)))
 
     first = _few(problem.steps)
+    used = _peak(lambda: run(params, hypers, tf.constant(first)))
     steps = min(problem.steps, first + 1 if guess is None else max(first + 1, math.ceil(SECONDS / guess)))
     few, many = seconds(first), seconds(steps)
     while guess is None and many < SECONDS and steps < problem.steps:
         steps = min(problem.steps, 4 * steps)
         many = seconds(steps)
-    return _through((first, few), (steps, many), _peak(lambda: run(params, hypers, tf.constant(first))))
+    return _through((first, few), (steps, many), used)
 
 
 def _few(steps: int) -> int:
@@ -120,33 +120,14 @@ def _best(function: Callable[[], Any]) -> float:
 
 
 def _peak(function: Callable[[], Any]) -> int:
-    """Bytes of resident memory that a second call adds at its peak; 0 where the system does not tell."""
-    function()
+    """Bytes that a function which was never called adds at its peak, its graph and code included, but not what compiling
+    them took for a while; 0 where the system does not tell.
+    """
     try:
-        before = resident("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+        before = memory.now()
         function()
-        return resident("VmHWM") - before
+        memory.forget_peak()
+        function()
+        return memory.peak() - before
     except (OSError, StopIteration):
         return 0
-
-
-def resident(which: str) -> int:
-    """Resident memory of this process in bytes, under Linux: now (VmRSS) or at its peak (VmHWM)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith(which)).split()[1]) * 1024
-
-
-def free() -> float:
-    """Bytes of main memory that can be had: of the machine, or of the container if that has fewer."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) * 1024
-    except (OSError, StopIteration):
-        raise ValueError('memory is None, but this system does not tell what is free; pass such as "2GB".') from None
-    try:
-        group = Path("/sys/fs/cgroup")
-        free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    except (OSError, ValueError):  # no container, or "max"
-        pass
-    return free

@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 
 from data.errors import DataError
-from experiments import common, complexity
+from experiments import common, complexity, complexity_measure
 from experiments import complexity_report as report
-from experiments.complexity import Config, Task
+from experiments.complexity import Config
+from experiments.complexity_measure import Task
 
 SMALL = Config(steps=5, hypers=(2, 10), hidden=3, widths=(2, 4), truncate=2, rounds=1)
 
@@ -39,7 +40,7 @@ def test_the_networks_have_the_papers_numbers_of_weights():
     assert report.weights_of(200) == 199_210
     for width, wanted in zip(Config().widths, (165e3, 335e3, 640e3, 1.3e6), strict=True):
         assert report.weights_of(width) == pytest.approx(wanted, rel=0.003)
-    params = complexity.network((7, 7))
+    params = complexity_measure.network((7, 7))
     assert sum(int(tf.size(w)) for w in params.values()) == report.weights_of(7)
 
 
@@ -83,18 +84,18 @@ def test_memory_is_never_extrapolated_from_fewer_steps():
 
 def test_extrapolation_is_exact_for_a_line():
     seconds = [0.3 + 0.02 * steps for steps in (2, 12)]
-    assert complexity.extrapolate((2, 12), seconds, 1000) == pytest.approx(0.3 + 0.02 * 1000)
+    assert complexity_measure.extrapolate((2, 12), seconds, 1000) == pytest.approx(0.3 + 0.02 * 1000)
     with pytest.raises(ValueError, match="too much noise"):
-        complexity.extrapolate((2, 12), [0.5, 0.5], 1000)
+        complexity_measure.extrapolate((2, 12), [0.5, 0.5], 1000)
 
 
 def test_an_extrapolated_measurement_times_both_lengths(monkeypatch):
-    monkeypatch.setattr(complexity, "problem", lambda steps, hypers: steps)
-    monkeypatch.setattr(complexity, "caller", lambda method, steps, *rest: lambda: 0.5 + 0.1 * steps)
-    monkeypatch.setattr(complexity, "seconds_of", lambda call: call())
-    found = complexity.measure(forward(200, timed=(2, 12)))
+    monkeypatch.setattr(complexity_measure, "problem", lambda steps, hypers: steps)
+    monkeypatch.setattr(complexity_measure, "caller", lambda method, steps, *rest: lambda: 0.5 + 0.1 * steps)
+    monkeypatch.setattr(complexity_measure, "seconds_of", lambda call: call())
+    found = complexity_measure.measure(forward(200, timed=(2, 12)))
     assert found == {"seconds": pytest.approx(0.5 + 0.1 * 1000), "peak_bytes": None}
-    assert complexity.measure(forward(2, steps=7))["seconds"] == pytest.approx(0.5 + 0.1 * 7)
+    assert complexity_measure.measure(forward(2, steps=7))["seconds"] == pytest.approx(0.5 + 0.1 * 7)
 
 
 def test_what_needs_too_much_memory_is_predicted():
@@ -167,9 +168,11 @@ def test_a_failure_is_told_and_tried_again(tmp_path):
 
 
 def test_why_a_process_failed():
-    assert complexity.reason(-9, "") == "killed by SIGKILL, out of memory?"
-    assert complexity.reason(1, "Traceback\nResourceExhaustedError: no more\n\n") == "ResourceExhaustedError: no more"
-    assert complexity.reason(3, "") == "exit code 3"
+    assert complexity_measure.reason(-9, "") == "killed by SIGKILL, out of memory?"
+    assert (
+        complexity_measure.reason(1, "Traceback\nResourceExhaustedError: no more\n\n") == "ResourceExhaustedError: no more"
+    )
+    assert complexity_measure.reason(3, "") == "exit code 3"
 
 
 def test_a_broken_file_of_measurements(tmp_path):
@@ -243,23 +246,23 @@ def test_slopes_leave_out_the_call(monkeypatch):
 
 
 def test_weights_multiply_the_losses_of_the_first_digits_only():
-    p = complexity.problem(steps=1, hypers=4)
-    images, labels, _ = complexity.digits()[0]
-    params = complexity.network((2,))
-    hypers = complexity.start(4) | {"weights": tf.constant([0.0, 3.0])}
+    p = complexity_measure.problem(steps=1, hypers=4)
+    images, labels, _ = complexity_measure.digits()[0]
+    params = complexity_measure.network((2,))
+    hypers = complexity_measure.start(4) | {"weights": tf.constant([0.0, 3.0])}
 
     def velocity(i, hypers):
         batch = (tf.gather(images, i), tf.gather(labels, i), tf.constant(i))
         return p.dynamics.step(p.dynamics.init(params, hypers), hypers, batch, tf.constant(0)).velocity["b1"].numpy()
 
     np.testing.assert_allclose(velocity([0], hypers), 0.0)
-    np.testing.assert_allclose(velocity([1], hypers), 3 * velocity([1], complexity.start(4)), rtol=1e-5)
-    np.testing.assert_allclose(velocity([2, 4999], hypers), velocity([2, 4999], complexity.start(4)), rtol=1e-5)
+    np.testing.assert_allclose(velocity([1], hypers), 3 * velocity([1], complexity_measure.start(4)), rtol=1e-5)
+    np.testing.assert_allclose(velocity([2, 4999], hypers), velocity([2, 4999], complexity_measure.start(4)), rtol=1e-5)
 
 
 def test_each_method_is_the_engine_with_its_setting():
     def settings(method):
-        call = complexity.caller(method, complexity.problem(1000, 2), (2,), 2, truncate=100)
+        call = complexity_measure.caller(method, complexity_measure.problem(1000, 2), (2,), 2, truncate=100)
         return {name: call.func.settings.get(name) for name in ("method", "checkpoints", "truncate", "hyper_batch")}
 
     nothing = {"checkpoints": None, "truncate": None, "hyper_batch": None}
@@ -271,7 +274,7 @@ def test_each_method_is_the_engine_with_its_setting():
 
 
 def test_a_process_measures_seconds_and_memory():
-    found = complexity.measure_elsewhere(Task("memory", "reverse", 4, 2, 3, 2, 1))
+    found = complexity_measure.measure_elsewhere(Task("memory", "reverse", 4, 2, 3, 2, 1))
     assert found.get("missing") is None
     assert 0 < found["seconds"] < 60
     assert 0 < found["peak_bytes"] < 1e9

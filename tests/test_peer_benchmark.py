@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from experiments import benchmark, memory, peer_mlp
+from experiments import benchmark, peer_mlp
 from experiments import peer_benchmark as peers
+from rfho2 import memory
 
 SAME = {"rfho2": lambda x: 2 * x, "other": lambda x: x + x}
 NEEDS = {"higher": "higher", "TorchOpt": "torchopt", "PyTorch": "torch", "JAX": "jax"}  # the most particular first

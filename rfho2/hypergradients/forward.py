@@ -30,9 +30,9 @@ def forward(problem: Problem, chunk: int | None = None, jit_compile: bool | None
 
     Args:
       problem: what to differentiate.
-      chunk: columns of Z that are pushed together, for so many states of memory. The training is run m / chunk times,
-        rounded up, which costs little once the columns of a chunk outweigh it. None takes chunks of equal size, of 64 at
-        most.
+      chunk: columns of Z that are pushed together, for about twice as many states of memory. The training is run
+        m / chunk times, rounded up, which costs little once the columns of a chunk outweigh it. None takes chunks of
+        equal size, of 64 at most.
       jit_compile: None tries XLA and falls back to the graph; True or False insists.
 
     Returns:

@@ -49,68 +49,76 @@ def reverse(
 
     def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         assert problem.steps is not None
-        terms = problem.terms(hypers)
-        batches = [term.batch(k) for term in terms]
+        sweep = Sweep(problem, hypers, k)
         tail = truncate or problem.steps
         head = problem.steps - tail
-        again = getattr(problem.dynamics.step, "again", None)
-        slots = None if checkpoints is None or checkpoints >= tail else checkpoints
-
-        def phi(t: tf.Tensor) -> Callable[[Nest, Hypers], Nest]:
-            batch = problem.batch(t)
-            return lambda state, hypers: problem.dynamics.step(state, hypers, batch, t)
-
-        def phi_again(t: tf.Tensor, new: Nest) -> Callable[[Nest, Hypers], Nest]:
-            batch = problem.batch(t)
-            assert again is not None
-            return lambda state, hypers: again(state, hypers, batch, t, new)
-
-        def running(t: tf.Tensor, state: Nest, costs: Sequence[Cost]) -> list[Cost]:
-            """Adds what the running costs find at s_t."""
-            found = [
-                term.after(t, problem.dynamics, state, hypers, batch) for term, batch in zip(terms, batches, strict=True)
-            ]
-            return [c if f is None else nest.add(c, f) for c, f in zip(costs, found, strict=True)]
-
-        def forget(costs: Sequence[Cost]) -> list[Cost]:
-            return [cost._replace(state=nest.zeros_like(cost.state)) for cost in costs]
-
-        def skip(carry: Nest, t: tf.Tensor) -> Nest:
-            state, costs = carry
-            costs = forget(running(t, state, costs))
-            return phi(t)(state, hypers), costs
-
-        def back(carry: tuple[Sequence[Cost], Nest], state: Nest, t: tf.Tensor) -> tuple[list[Cost], Nest]:
-            costs, new = carry
-            costs = pull_back(phi(t) if again is None else phi_again(t, new), state, hypers, costs)
-            return running(t, state, costs), () if again is None else state
-
-        def step(state: Nest, t: tf.Tensor) -> Nest:
-            return phi(t)(state, hypers)
-
         state = problem.dynamics.init(params, hypers)
-        costs = [term.nothing(state, hypers) for term in terms]
+        costs = sweep.nothing(state)
         if head:
-            state, costs = loops.fold(skip, (state, costs), 0, head)
-        if slots is None:
-            trajectory, last = loops.record(step, state, head, tail)
+            state, costs = loops.fold(sweep.skip, (state, costs), 0, head)
+        if checkpoints is None or checkpoints >= tail:
+            trajectory, last = loops.record(sweep.step, state, head, tail)
+            costs, _ = loops.fold_back(sweep.back, sweep.turn(last, costs), trajectory, head, tail)
         else:
-            kept, last = checkpointing.record(step, state, head, tail, slots)
-        at_end = [t.at_end(problem.dynamics, last, hypers, b) for t, b in zip(terms, batches, strict=True)]
-        costs = [nest.add(cost, end) for cost, end in zip(costs, at_end, strict=True)]
-        costs = running(tf.constant(problem.steps), last, costs)
-        carry = costs, () if again is None else last
-        if slots is None:
-            costs, _ = loops.fold_back(back, carry, trajectory, head, tail)
-        else:
-            costs, _ = checkpointing.fold_back(step, back, carry, kept, head, tail, slots)
+            kept, last = checkpointing.record(sweep.step, state, head, tail, checkpoints)
+            carry = sweep.turn(last, costs)
+            costs, _ = checkpointing.fold_back(sweep.step, sweep.back, carry, kept, head, tail, checkpoints)
         if not head:
             costs = pull_back(lambda _, hypers: problem.dynamics.init(params, hypers), (), hypers, costs)
         grads = {name: grad for cost in costs for name, grad in cost.hypers.items()}
-        value = problem.value(terms, [cost.value for cost in costs])
+        value = problem.value(sweep.terms, [cost.value for cost in costs])
         return HyperGradient(value, {name: grads[name] for name in hypers}, last)
 
     return BatchEngine(problem, hypergradient, settings, jit_compile)
+
+
+class Sweep:
+    """The ways through the training, there and back, with the hypers and the validation batches of one hypergradient."""
+
+    def __init__(self, problem: Problem, hypers: Hypers, k: tf.Tensor):
+        self.problem, self.hypers = problem, hypers
+        self.terms = problem.terms(hypers)
+        self.batches = [term.batch(k) for term in self.terms]
+        self.again = getattr(problem.dynamics.step, "again", None)
+
+    def nothing(self, state: Nest) -> list[Cost]:
+        """Costs to add to."""
+        return [term.nothing(state, self.hypers) for term in self.terms]
+
+    def step(self, state: Nest, t: tf.Tensor) -> Nest:
+        """s_{t+1}, forwards."""
+        return self.problem.dynamics.step(state, self.hypers, self.problem.batch(t), t)
+
+    def skip(self, carry: Nest, t: tf.Tensor) -> Nest:
+        """As `step`, of those that are not differentiated: running costs count there, their adjoints do not."""
+        state, costs = carry
+        costs = self._running(t, state, costs)
+        return self.step(state, t), [cost._replace(state=nest.zeros_like(cost.state)) for cost in costs]
+
+    def turn(self, last: Nest, costs: Sequence[Cost]) -> tuple[list[Cost], Nest]:
+        """What the way back begins with: alpha_T, and s_T where the steps can use it."""
+        terms = zip(self.terms, self.batches, strict=True)
+        ends = [term.at_end(self.problem.dynamics, last, self.hypers, batch) for term, batch in terms]
+        costs = [nest.add(cost, end) for cost, end in zip(costs, ends, strict=True)]
+        return self._running(tf.constant(self.problem.steps), last, costs), () if self.again is None else last
+
+    def back(self, carry: tuple[Sequence[Cost], Nest], state: Nest, t: tf.Tensor) -> tuple[list[Cost], Nest]:
+        """alpha_{t+1} to alpha_t, through the step from s_t."""
+        costs, new = carry
+        costs = pull_back(self._phi(t, new), state, self.hypers, costs)
+        return self._running(t, state, costs), () if self.again is None else state
+
+    def _phi(self, t: tf.Tensor, new: Nest) -> Callable[[Nest, Hypers], Nest]:
+        batch, again = self.problem.batch(t), self.again
+        if again is None:
+            return lambda state, hypers: self.problem.dynamics.step(state, hypers, batch, t)
+        return lambda state, hypers: again(state, hypers, batch, t, new)
+
+    def _running(self, t: tf.Tensor, state: Nest, costs: Sequence[Cost]) -> list[Cost]:
+        """Adds what the running costs find at s_t."""
+        terms = zip(self.terms, self.batches, strict=True)
+        found = [term.after(t, self.problem.dynamics, state, self.hypers, batch) for term, batch in terms]
+        return [cost if f is None else nest.add(cost, f) for cost, f in zip(costs, found, strict=True)]
 
 
 def pull_back(phi: Callable[[Nest, Hypers], Nest], state: Nest, hypers: Hypers, costs: Sequence[Cost]) -> list[Cost]:
