@@ -20,6 +20,9 @@ from rfho2.types import Best, HyperGradient, Hypers, Nest, Result, Run
 Metrics = Callable[[Nest, Hypers, int], dict[str, Any]]
 """(state, hypers, k) -> anything worth watching."""
 
+Stop = Callable[[list[dict[str, float]]], bool]
+"""history -> whether that is enough."""
+
 
 class Progress(NamedTuple):
     """Where a run is: everything that the next hyper-iteration, k, depends on, and what came of those before."""
@@ -45,6 +48,8 @@ class HyperOptimizer:
         go into the history.
       best_by: what the best hyper-iteration has the lowest of: "value" (with several objectives their sum), or a key of the
         history, such as a metric's.
+      stop: history -> whether to end before `iterations`; asked before each hyper-iteration. A pure function of the history,
+        so that a run that is taken up again ends where it would have ended.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: (w - 1.0) ** 2
@@ -62,6 +67,7 @@ class HyperOptimizer:
         callbacks: Sequence[Any] = (),
         metrics: Metrics | None = None,
         best_by: str = "value",
+        stop: Stop | None = None,
     ):
         if not hasattr(engine, "advance"):
             raise TypeError(f"engine is {type(engine).__name__}; pass rf.reverse(problem), rf.forward(problem), ...")
@@ -74,6 +80,7 @@ class HyperOptimizer:
         self.callbacks = tuple(callbacks)
         self.metrics = metrics
         self.best_by = best_by
+        self.stop = stop
 
     def run(
         self,
@@ -109,18 +116,21 @@ class HyperOptimizer:
         run = Run(progress.k, iterations, progress.hypers, self._config(params, hypers))
         try:
             self._tell("on_start", run)
-            while progress.k < iterations:
+            while not self._over(progress, iterations):
                 try:
                     progress = self._iterate(progress)
                 except errors.DivergenceError:
                     if store is not None and progress.k % checkpoint_every and _stream(self.engine) is None:
                         self._save(store, progress)
                     raise
-                if store is not None and (progress.k % checkpoint_every == 0 or progress.k == iterations):
+                if store is not None and (progress.k % checkpoint_every == 0 or self._over(progress, iterations)):
                     self._save(store, progress)
         finally:
             self._tell("on_end", _result(progress))
         return _result(progress)
+
+    def _over(self, progress: Progress, iterations: int) -> bool:
+        return progress.k >= iterations or (self.stop is not None and self.stop(progress.history))
 
     def _start(self, params: Nest, hypers: dict[str, tf.Tensor]) -> Progress:
         carry = self.engine.start(params, hypers)

@@ -379,6 +379,28 @@ def test_iterations_that_are_done_are_returned_at_once(tmp_path):
     assert same_bits([again.hypers, again.state, again.best], [first.hypers, first.state, first.best])
 
 
+def seen_enough(history):
+    return len(history) >= 3
+
+
+def test_a_run_stops_when_its_history_says_so():
+    recorder = Recorder()
+    result = run(adam(), 9, stop=seen_enough, callbacks=[recorder])
+    assert recorder.events == ["start", 0, 1, 2, "end"]
+    assert same_bits([result.hypers, result.state], [(short := run(adam(), 3)).hypers, short.state])
+
+
+def test_a_run_that_stopped_is_saved_and_stays_stopped(tmp_path):
+    first = run(adam(), 9, stop=seen_enough, checkpoint_dir=tmp_path, checkpoint_every=5)
+    recorder = Recorder()
+    again = run(adam(), 9, stop=seen_enough, checkpoint_dir=tmp_path, checkpoint_every=5, callbacks=[recorder])
+    assert recorder.events == ["start", "end"]
+    assert again.history == first.history
+    further = run(adam(), 5, checkpoint_dir=tmp_path)
+    assert [row["iteration"] for row in further.history] == [0, 1, 2, 3, 4]
+    assert same_bits(further.hypers, run(adam(), 5).hypers)
+
+
 # Divergence
 
 
