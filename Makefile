@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: test check check-all lint fuzz bench demo clean
+.PHONY: test check check-all lint fuzz bench bench-large demo clean
 
 test: $(READY)          ## the tests
 	$(BIN)/python -m pytest -n 2 -m "not slow"
@@ -25,6 +25,9 @@ fuzz: $(READY)          ## the randomised tests with fresh seeds, which are prin
 bench: $(READY)         ## costs, as ratios measured in one run; what the planner predicts
 	$(BIN)/python -m experiments.benchmark
 	$(BIN)/python -m experiments.plan_benchmark
+
+bench-large: $(READY)   ## real time at the paper's size: 15.68 million weights, three hypers
+	$(BIN)/python -m experiments.phone_benchmark
 
 demo: $(READY)          ## data hyper-cleaning on real digits: a table and figures in results/data_hyper_cleaning
 	$(BIN)/python -m experiments.data_hyper_cleaning --preset=quick

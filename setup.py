@@ -21,7 +21,8 @@ setup(
     package_data={"rfho2": ["py.typed"]},
     install_requires=[line for line in requirements if line and not line.startswith("#")],
     extras_require={
-        "dev": ["hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
+        "dev": ["bayesian-optimization>=3.4,<4", "hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
+        "search": ["bayesian-optimization>=3.4,<4"],
         "peers": ["higher", "jax", "torch==2.13.0", "torchopt"],
     },
 )

@@ -6,10 +6,11 @@ import dataclasses
 import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 
@@ -19,6 +20,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
 from absl import app
+from scipy import stats
 
 import rfho2
 from data.errors import DataError
@@ -87,3 +89,26 @@ def save_figure(figure: plt.Figure, path: Path) -> None:
     figure.savefig(path.with_name(path.name + ".png"), dpi=150, bbox_inches="tight")  # with_suffix would cut R=0.001 short
     figure.savefig(path.with_name(path.name + ".pdf"), bbox_inches="tight")
     plt.close(figure)
+
+
+class Difference(NamedTuple):
+    """A mean of paired differences, in points, and half its 95 % interval (NaN for one pair)."""
+
+    mean: float
+    half: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.2f}" + ("" if np.isnan(self.half) else f" ± {self.half:.2f}")
+
+
+def difference(accuracies: np.ndarray, others: np.ndarray) -> Difference:
+    """The mean of what the accuracies exceed the others by, pair by pair, with Student's 95 % interval."""
+    points = 100 * (accuracies - others)
+    n = len(points)
+    half = float(stats.t.ppf(0.975, n - 1) * points.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
+    return Difference(float(points.mean()), half)
+
+
+def slug(name: str) -> str:
+    """As part of a file's name."""
+    return re.sub(r"[^\w.=-]+", "_", name)

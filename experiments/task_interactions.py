@@ -237,7 +237,7 @@ def main() -> None:
         return [bar, rf.CSVLogger(directory / "history.csv"), *log]
 
     for config in configs:
-        place = output / report.slug(config.name)
+        place = output / common.slug(config.name)
         split = functools.partial(cifar_features.split, features[config], per_class=config.per_class)
         common.keep_settings(place / "settings.json", config.settings, FLAGS.resume)
         began = time.perf_counter()

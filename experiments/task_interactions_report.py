@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
-from scipy import stats
 
 from data.cifar_features import VEHICLES
 from experiments import common
@@ -29,16 +27,6 @@ Row = dict[str, Any]
 Interactions = dict[tuple[str, int], np.ndarray]
 
 
-class Difference(NamedTuple):
-    """A mean of paired differences, in points, and half its 95 % interval (NaN for one pair)."""
-
-    mean: float
-    half: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:+.2f}" + ("" if np.isnan(self.half) else f" ± {self.half:.2f}")
-
-
 class Edges(NamedTuple):
     """The mean entry of C, off the diagonal, between two of one group, by group; and between the groups."""
 
@@ -54,11 +42,11 @@ def write(output: Path, results: list[Row], interactions: Interactions, names: S
     if len(own) < len(results):
         texts["table_4.md"] = table(results, [m for m in COMPARED if any(row["method"] == m for row in results)])
     for method, mean in _means(interactions).items():
-        np.save(output / f"C_{slug(method)}.npy", mean)
-        heat_map(mean, names, f"Mean C of {method}", output / f"heat_map_{slug(method)}")
+        np.save(output / f"C_{common.slug(method)}.npy", mean)
+        heat_map(mean, names, f"Mean C of {method}", output / f"heat_map_{common.slug(method)}")
         if method in own and set(VEHICLES) <= set(names):
-            texts[f"edges_{slug(method)}.md"] = edge_table(method, interactions, names)
-            figure = "figure_3" if method == "HMTL-S" else f"graph_{slug(method)}"
+            texts[f"edges_{common.slug(method)}.md"] = edge_table(method, interactions, names)
+            figure = "figure_3" if method == "HMTL-S" else f"graph_{common.slug(method)}"
             graph(mean, names, f"Interactions learned by {method}", output / figure)
     for name, text in texts.items():
         common.write_text(output / name, text)
@@ -83,12 +71,9 @@ def table(results: list[Row], methods: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def difference(results: list[Row], method: str, other: str, key: str) -> Difference:
-    """The mean over the splits of the method's accuracy minus the other's, Student's 95 % interval."""
-    points = 100 * (_values(results, method, key) - _values(results, other, key))
-    n = len(points)
-    half = float(stats.t.ppf(0.975, n - 1) * points.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
-    return Difference(float(points.mean()), half)
+def difference(results: list[Row], method: str, other: str, key: str) -> common.Difference:
+    """The method's accuracy minus the other's, over the splits."""
+    return common.difference(_values(results, method, key), _values(results, other, key))
 
 
 def _values(results: list[Row], method: str, key: str) -> np.ndarray:
@@ -129,11 +114,6 @@ def speed(pace: dict[str, float]) -> str:
     for name, seconds in pace.items():
         each.setdefault(name.rsplit(" seed ", 1)[0], []).append(seconds)
     return "Seconds per hyper-iteration: " + ", ".join(f"{name} {np.mean(s):.3f}" for name, s in each.items()) + "."
-
-
-def slug(name: str) -> str:
-    """As part of a file's name."""
-    return re.sub(r"[^\w.=-]+", "_", name)
 
 
 def heat_map(c: np.ndarray, names: Sequence[str], title: str, path: Path) -> None:

@@ -1,0 +1,134 @@
+"""What phone classification costs at the paper's size: `make bench-large`.
+
+A network 1353-2000-2000-2000-2000-(183 + 300), 15.68 million weights, minibatches of 500 frames, three hypers: five steps in
+real time against five of plain training, interleaved, best of `rounds`; peak memory of a process that runs them, beyond what
+it has when TensorFlow is imported. The memory that 1.5 million frames, all of TIMIT, take while minibatches are fetched. And
+how fast features are computed, on one core.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from absl import flags
+
+import rfho2 as rf
+from data import timit
+from data.audio import RATE
+from data.speech_features import FEATURES, features
+from experiments import benchmark, common, phone_methods, phone_network
+from experiments.plain_training import PlainTraining
+from rfho2 import memory
+
+FLAGS = flags.FLAGS
+OUTPUTS = 300
+TIMIT_FRAMES = 1_500_000
+SENTENCE = 300  # frames
+
+
+def corpus(frames: int, folder: Path) -> timit.Corpus:
+    """Random frames in sentences of three seconds, mapped from a file as those of a cached corpus are."""
+    rng, n = np.random.default_rng(0), frames // SENTENCE
+    file = np.lib.format.open_memmap(folder / "features.npy", "w+", np.float32, (n * SENTENCE, FEATURES))
+    for i in range(0, len(file), 10_000):
+        file[i : i + 10_000] = rng.normal(size=file[i : i + 10_000].shape)
+    file.flush()
+    del file
+    utterances = [timit.Utterance(f"s{i % 16}", f"sx{i}", "", folder, folder) for i in range(n)]
+    states = rng.integers(0, phone_network.CLASSES, n * SENTENCE).astype(np.uint8)
+    phones, each = rng.integers(0, 61, 30 * n).astype(np.uint8), np.arange(n + 1)
+    segments = np.repeat(np.arange(30 * n), SENTENCE // 30).astype(np.int32)
+    features = np.load(folder / "features.npy", mmap_mode="r")
+    return timit.Corpus(utterances, features, SENTENCE * each, states, segments, phones, 30 * each, [])
+
+
+def speech(frames: int) -> phone_network.Speech:
+    """As tensors, from files that are gone afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = corpus(frames, Path(folder))
+        return phone_network.speech(found, timit.split(found.utterances), OUTPUTS)
+
+
+def engines(width: int, steps: int) -> tuple[dict[str, rf.Engine], phone_network.Params]:
+    """Plain training and real time, `steps` steps a call, and the weights to start from."""
+    data = speech(12_000)
+    problem = phone_network.problem(data, batch_size=500, validation_size=500, seed=0)
+    params = phone_network.network(timit.WINDOW * FEATURES, data.table.shape[1], width, layers=4, seed=0)
+    return {"plain": PlainTraining(problem, steps), "real time": rf.real_time(problem, steps)}, params
+
+
+def times(width: int, steps: int, rounds: int) -> None:
+    """Seconds a step of both, and their ratio."""
+    both, params = engines(width, steps)
+    weights = sum(int(np.prod(w.shape)) for w in params.values())
+    carries = {name: engine.start(params, phone_methods.TAUGHT) for name, engine in both.items()}
+    calls = {
+        name: lambda engine=engine, name=name: engine.advance(carries[name], phone_methods.TAUGHT, 0)[0].value
+        for name, engine in both.items()
+    }
+    found = benchmark.best_times(calls, rounds)
+    ratio = found["real time"] / found["plain"]
+    each = ", ".join(f"{name} {seconds / steps:.3f} s a step" for name, seconds in found.items())
+    print(f"width {width}, {weights:,} weights: {each}; {ratio:.2f} x", flush=True)
+
+
+def peak_of_real_time(width: int, steps: int, before: int) -> None:
+    """Peak memory of two calls, compilation and the weights themselves included."""
+    both, params = engines(width, steps)
+    engine = both["real time"]
+    carry = engine.start(params, phone_methods.TAUGHT)
+    memory.forget_peak()
+    for k in range(2):
+        found, carry = engine.advance(carry, phone_methods.TAUGHT, k)
+        tf.nest.map_structure(lambda x: x.numpy(), found.value)
+        del found
+    print(f"real time, width {width}: peak memory {(memory.peak() - before) / 1e9:.2f} GB", flush=True)
+
+
+def peak_of_frames(frames: int, before: int) -> None:
+    """Peak memory of getting the tensors and fetching minibatches from them."""
+    memory.forget_peak()
+    data = speech(frames)
+    fetch = tf.function(phone_network.problem(data, 500, 500, 0).batch, autograph=False)
+    began = time.perf_counter()
+    for t in range(100):
+        fetch(tf.constant(t))
+    pace = (time.perf_counter() - began) / 100
+    used = (memory.peak() - before) / 1e9
+    print(f"{frames:,} frames: peak memory {used:.2f} GB; {1e3 * pace:.1f} ms for a minibatch of 500 windows", flush=True)
+
+
+def pace_of_features(seconds: int = 60) -> None:
+    """Seconds of speech for which features are computed in a second."""
+    samples = np.random.default_rng(0).integers(-3000, 3000, seconds * RATE).astype(np.int16)
+    best = benchmark.best_times({"features": lambda: tf.constant(features(samples)[0, 0])}, rounds=5)["features"]
+    print(f"features: {seconds / best:.0f} x real time", flush=True)
+
+
+def main() -> None:
+    """All of it; memory in processes of their own."""
+    before = memory.now()
+    if FLAGS.only == "memory":
+        return peak_of_real_time(FLAGS.width, FLAGS.steps, before)
+    if FLAGS.only == "frames":
+        return peak_of_frames(TIMIT_FRAMES, before)
+    if FLAGS.only is None:
+        pace_of_features()
+        same = [f"--width={FLAGS.width}", f"--steps={FLAGS.steps}"]
+        for part in ("frames", "memory"):
+            subprocess.run([sys.executable, "-m", "experiments.phone_benchmark", f"--only={part}", *same], check=True)
+    return times(FLAGS.width, FLAGS.steps, FLAGS.rounds)
+
+
+if __name__ == "__main__":
+    flags.DEFINE_integer("width", 2000, "Units of each shared layer.", lower_bound=1)
+    flags.DEFINE_integer("steps", 5, "Training steps in each measurement.", lower_bound=2)
+    flags.DEFINE_integer("rounds", 3, "Of which the best counts.", lower_bound=1)
+    flags.DEFINE_enum("only", None, ["memory", "frames", "times"], "One of the measurements.")
+    common.run_main(main)

@@ -1,0 +1,171 @@
+"""The methods that are compared on phone classification: fixed hypers, searches over them, and real time.
+
+All see the training and validation speakers only. What they keep is tested by the caller, once, when they have ended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import rfho2 as rf
+from experiments import phone_network
+from experiments.phone_network import Params, Speech
+from experiments.plain_training import PlainTraining, fixed
+from rfho2.types import Hypers, Nest
+
+History = list[dict[str, float]]
+TAUGHT = {"rho": 1.6, "eta": 0.075, "mu": 0.5}  # Badino (2016)
+ALONE = {"rho": 0.0, "eta": 0.075, "mu": 0.5}
+NULL_TEACHER = {"rho": 0.0, "eta": 0.0, "mu": 0.0}
+CONSTRAINTS = {"rho": rf.NonNegative(), "eta": rf.NonNegative(), "mu": rf.Box(0.0, 1.0)}
+GONE = 5  # hyper-batches with a learning rate of 0, after which real time ends
+EVERY = 10  # hyper-batches between checkpoints
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """What all methods share.
+
+    Attributes:
+      width, layers: of the shared part of the network.
+      batch_size: frames in a minibatch.
+      hyper_batch: Delta, the steps between two hypergradients, and between two looks at the validation set.
+      hyper_rate: learning rate of projected Adam on the hypers.
+      validation_size: frames of the fresh subset that each hypergradient looks at.
+      carry: keep Z across updates of the hypers.
+      steps: the budget: training steps of one run.
+      search_factor: a search over hypers has so many times as many steps, about what a step in real time costs.
+      minutes: the budget in time instead, the same for every method; None counts steps.
+      patience, improvement: early stopping of runs with fixed hypers, after so many looks at the validation set without a
+        relative improvement of its accuracy by so much.
+    """
+
+    width: int = 64
+    layers: int = 4
+    batch_size: int = 500
+    hyper_batch: int = 20
+    hyper_rate: float = 0.005
+    validation_size: int = 1000
+    carry: bool = True
+    steps: int = 1200
+    search_factor: int = 7
+    minutes: float | None = None
+    patience: int = 10
+    improvement: float = 0.01
+
+
+class Outcome(NamedTuple):
+    """What a method came to.
+
+    Attributes:
+      kept: the params of best validation accuracy; last: those at its end (of a search: the same).
+      hypers: those that led to `kept`.
+      curve: rows of {"steps", "seconds", "validation accuracy", ...}; of a search, the best so far.
+    """
+
+    kept: Params
+    last: Params
+    hypers: dict[str, float]
+    curve: History
+
+
+class Bench:
+    """One network on one split with one seed: what the methods run on."""
+
+    def __init__(self, training: Training, data: Speech, seed: int, jit_compile: bool | None = None):
+        self.training, self.seed = training, seed
+        self.problem = phone_network.problem(data, training.batch_size, training.validation_size, seed)
+        inputs, outputs = data.inputs(data.train[:1]).shape[1], data.table.shape[1]
+        self.params = phone_network.network(inputs, outputs, training.width, training.layers, seed)
+        accuracy, some = phone_network.accuracy_on(data), data.train[:: max(1, len(data.train) // phone_network.CHUNK)]
+
+        def metrics(state: Nest, hypers: Hypers, k: int) -> dict[str, Any]:
+            p = self.problem.dynamics.params(state)
+            found = float(accuracy(p, data.validation))
+            train = float(accuracy(p, some[: phone_network.CHUNK]))
+            return {"training accuracy": train, "validation accuracy": found, "validation error rate": 1 - found}
+
+        self.metrics = metrics
+        self.plain = PlainTraining(self.problem, training.hyper_batch, jit_compile)
+        self.tuned = rf.real_time(self.problem, training.hyper_batch, training.carry, jit_compile)
+
+    def run(
+        self,
+        engine: Any,
+        update: rf.HyperUpdate,
+        hypers: Hypers,
+        stop: Callable[[History], bool] | None,
+        iterations: int,
+        callbacks: Sequence[rf.Callback] = (),
+        directory: Path | None = None,
+    ) -> rf.Result:
+        """One training; what diverges ends there, with what it had."""
+        tuner = rf.HyperOptimizer(engine, update, callbacks, self.metrics, best_by="validation error rate", stop=stop)
+        place = directory and directory / "checkpoints"
+        try:
+            return tuner.run(self.params, hypers, iterations, place, checkpoint_every=EVERY)
+        except rf.DivergenceError as error:
+            if error.result is None:
+                raise
+            return error.result
+
+    def outcome(self, result: rf.Result) -> Outcome:
+        """Of one training."""
+        if result.best is None:  # diverged at once: nothing but the initial network is left
+            return Outcome(self.params, self.params, {k: float(h) for k, h in result.hypers.items()}, [])
+        rows = [row | {"steps": (row["iteration"] + 1) * self.training.hyper_batch} for row in result.history]
+        kept, last = (self.problem.dynamics.params(state) for state in (result.best.state, result.state))
+        return Outcome(kept, last, {k: float(h) for k, h in result.best.hypers.items()}, rows)
+
+    @property
+    def iterations(self) -> int:
+        """Hyper-batches in the budget."""
+        t = self.training
+        return 10**9 if t.minutes is not None else -(-t.steps // t.hyper_batch)
+
+
+def fixed_hypers(
+    bench: Bench, hypers: Hypers, callbacks: Sequence[rf.Callback] = (), directory: Path | None = None, early: bool = True
+) -> Outcome:
+    """Training with these hypers: until early stopping, or to the end of the budget."""
+    stop = any_of(out_of_time(bench.training), *([stalled(bench.training)] if early else []))
+    return bench.outcome(bench.run(bench.plain, fixed, hypers, stop, bench.iterations, callbacks, directory))
+
+
+def real_time(bench: Bench, hypers: Hypers, callbacks: Sequence[rf.Callback] = (), directory: Path | None = None) -> Outcome:
+    """Hypers that move while the network trains, until the learning rate is gone or the budget is."""
+    update = rf.projected_adam(bench.training.hyper_rate, CONSTRAINTS)
+    stop = any_of(out_of_time(bench.training), learning_rate_gone)
+    return bench.outcome(bench.run(bench.tuned, update, hypers, stop, bench.iterations, callbacks, directory))
+
+
+def any_of(*reasons: Callable[[History], bool]) -> Callable[[History], bool]:
+    """Stops for any of these."""
+    return lambda history: any(reason(history) for reason in reasons)
+
+
+def out_of_time(training: Training) -> Callable[[History], bool]:
+    """Whether the minutes are over, if they count."""
+    return lambda history: training.minutes is not None and bool(history) and history[-1]["seconds"] >= 60 * training.minutes
+
+
+def stalled(training: Training) -> Callable[[History], bool]:
+    """Early stopping: no look at the validation set, of the last few, was better than those before by enough."""
+
+    def stop(history: History) -> bool:
+        best, since = 0.0, 0
+        for row in history:
+            better = row["validation accuracy"] > best * (1 + training.improvement)
+            best, since = (row["validation accuracy"], 0) if better else (best, since + 1)
+        return since >= training.patience
+
+    return stop
+
+
+def learning_rate_gone(history: History) -> bool:
+    """Whether eta, once positive, has been exactly 0 for the last hyper-batches: nothing moves any more."""
+    rates = [row["eta"] for row in history]
+    return len(rates) > GONE and not any(rates[-GONE:]) and any(rates)

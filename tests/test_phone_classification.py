@@ -1,0 +1,125 @@
+"""The phone classification experiment: in this process on random frames, and the binary on a few synthetic sentences."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data import timit
+from experiments import phone_classification as phones
+from experiments import phone_network, phone_report
+from experiments.phone_methods import Training
+from tests.speech_helpers import tiny_corpus
+
+ROOT = Path(__file__).parents[1]
+SMALL = phones.Config(
+    width=8, layers=1, batch_size=50, hyper_batch=5, hyper_rate=0.02, validation_size=60, steps=30, search_factor=2,
+    methods=phones.ALL, folds=(0, 1), seeds=(0,),
+)  # fmt: skip
+
+
+def speech(fold):
+    corpus = tiny_corpus()
+    return phone_network.speech(corpus, timit.split(corpus.utterances, fold), dimension=5)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("phones")
+
+
+@pytest.fixture(scope="module")
+def records(place):
+    return phones.run(SMALL, speech, lambda title, directory: (), place)
+
+
+def test_a_record_for_each_method_on_each_fold(records):
+    assert [(r["method"], r["fold"], r["seed"]) for r in records] == [(m, f, 0) for f in (0, 1) for m in phones.ALL]
+    for record in records:
+        assert 0 <= record["accuracy"] <= 1
+        assert 0 <= record["last_accuracy"] <= 1
+        assert record["validation_accuracy"] == max(row["validation accuracy"] for row in record["curve"])
+        assert record["steps"] == record["curve"][-1]["steps"]
+
+
+def test_finished_methods_are_read_back(records, place, monkeypatch):
+    monkeypatch.setattr(phones, "run_method", lambda *args: pytest.fail("it is finished"))
+    assert phones.run(SMALL, speech, lambda title, directory: (), place) == records
+
+
+def test_no_method_looks_at_the_test_speakers(records, place, tmp_path, monkeypatch):
+    """With every test frame replaced, everything but the test accuracies is the same."""
+
+    def other(fold):
+        data = speech(fold)
+        hidden = data.features.numpy()
+        hidden[data.test.numpy()] = -hidden[data.test.numpy()] + 3.0
+        return data._replace(features=phone_network.tf.constant(hidden))
+
+    config = dataclasses.replace(SMALL, methods=("Vanilla", "RS", "RTHO-NT"), folds=(1,))
+    for record in phones.run(config, other, lambda title, directory: (), tmp_path):
+        (before,) = [r for r in records if (r["method"], r["fold"]) == (record["method"], 1)]
+        for name in ("validation_accuracy", "last_validation_accuracy", "steps", "eta", "mu", "rho"):
+            assert record[name] == before[name]
+
+
+def test_the_tables_have_the_papers_columns(records):
+    lines = phone_report.table_3(records).splitlines()
+    assert lines[0].startswith("| method (2 runs) | accuracy % | minus Vanilla |")
+    assert lines[2].startswith("| Vanilla |")
+    assert lines[2].endswith("| 59.81 | 12 |")
+    assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == list(phones.ALL)
+    on_the_way = phone_report.table_5(records, SMALL).splitlines()
+    assert on_the_way[-1].endswith("| 56.51 | 60.91 | 62.11 |")
+
+
+def test_what_was_found_within_a_part_of_the_budget():
+    curve = [{"steps": 10 * i, "seconds": float(i), "validation accuracy": a} for i, a in ((1, 0.1), (2, 0.4), (3, 0.3))]
+    assert phone_report.best_until(curve, "steps", 10) == 0.1
+    assert phone_report.best_until(curve, "seconds", 3.0) == 0.4
+    assert phone_report.best_until(curve, "steps", 5) == 0.0
+
+
+def test_differences_are_paired_by_fold():
+    def row(method, fold, seed, accuracy):
+        return {"method": method, "fold": fold, "seed": seed, "accuracy": accuracy, "last_accuracy": accuracy - 0.1}
+
+    records = [row("Vanilla", f, s, 0.3 + 0.1 * f + 0.01 * s) for f in range(3) for s in range(2)]
+    records += [row("RTHO", f, s, 0.32 + 0.1 * f + 0.01 * s) for f in range(3) for s in range(2)]
+    assert str(phone_report.difference(records, "RTHO", "accuracy")) == "+2.00 ± 0.00"
+    assert str(phone_report.difference(records, "RTHO", "last_accuracy")) == "-8.00 ± 0.00"
+
+
+def binary(output: Path, *arguments: str) -> subprocess.CompletedProcess:
+    small = [f"--{name}={value}" for name, value in dataclasses.asdict(SMALL).items() if name in vars(Training())]
+    where = [f"--output_dir={output / 'out'}", f"--cache_dir={output / 'speech'}"]
+    command = [sys.executable, "-m", "experiments.phone_classification", *small, *where, *arguments]
+    return subprocess.run(
+        [a for a in command if not a.endswith("=None")], cwd=ROOT, capture_output=True, text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )  # fmt: skip
+
+
+def test_the_binary_from_synthetic_speech_to_tables(tmp_path):
+    done = binary(tmp_path, "--speakers=4", "--sentences=2", "--methods=Vanilla", "--methods=RTHO-NT")
+    assert done.returncode == 0, done.stderr[-2000:]
+    output = tmp_path / "out"
+    content = json.loads((output / "results.json").read_text())
+    assert [row["method"] for row in content["results"]] == ["Vanilla", "RTHO-NT"]
+    assert not any("seconds" in row for row in content["results"])
+    assert "whole run" in content["timing"]
+    for name in ("table_3.md", "table_5.md", "figure_4.png", "figure_4.pdf"):
+        assert (output / name).stat().st_size > 100
+    assert len((output / "runs" / "RTHO-NT_fold_0_seed_0" / "history.csv").read_text().splitlines()) == 1 + 6
+    assert list(output.glob("runs/*/tensorboard/*"))
+
+
+def test_a_corpus_that_is_not_there_is_one_sentence(tmp_path):
+    done = binary(tmp_path, f"--corpus={tmp_path / 'nowhere'}")
+    assert done.returncode == 1
+    assert "nowhere" in done.stderr
+    assert "Traceback" not in done.stderr
