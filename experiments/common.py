@@ -19,11 +19,13 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
-from absl import app
+from absl import app, flags
 from scipy import stats
 
 import rfho2
 from data.errors import DataError
+
+FLAGS = flags.FLAGS
 
 
 def run_main(main: Callable[[], None]) -> None:
@@ -43,6 +45,26 @@ def run_main(main: Callable[[], None]) -> None:
             sys.exit(130)
 
     app.run(guarded)
+
+
+def given(config: type) -> dict[str, Any]:
+    """The fields of a config whose flags were given; lists become tuples of what the field holds."""
+    found = {}
+    for field in dataclasses.fields(config):
+        value = FLAGS[field.name].value
+        several = re.fullmatch(r"tuple\[(\w+), \.\.\.\]", str(field.type))
+        if value is not None:
+            found[field.name] = _converted(field.name, value, several[1]) if several else value
+    return found
+
+
+def _converted(name: str, values: list[Any], kind: str) -> tuple[Any, ...]:
+    try:
+        return tuple({"int": int, "float": float, "str": str}[kind](value) for value in values)
+    except ValueError:
+        raise DataError(
+            f"--{name} is {','.join(map(str, values))!r}; numbers with commas between them are needed."
+        ) from None
 
 
 def environment() -> dict[str, str]:

@@ -168,11 +168,7 @@ def slopes(config: SlopeConfig) -> list[Row]:
 
 def config_from_flags() -> Config:
     """The preset, with every flag that was given in its place."""
-    given = {field.name: FLAGS[field.name].value for field in dataclasses.fields(Config)}
-    changes = {name: value for name, value in given.items() if value is not None}
-    for name in {"hypers", "widths"} & changes.keys():
-        changes[name] = tuple(int(v) for v in changes[name])
-    return dataclasses.replace(PRESETS[FLAGS.preset], **changes)
+    return dataclasses.replace(PRESETS[FLAGS.preset], **common.given(Config))
 
 
 def main() -> None:

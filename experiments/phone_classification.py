@@ -63,7 +63,7 @@ ALL = ("Vanilla", "Vanilla, no stopping", "RS", "SMBO", "RTHO", "RTHO-NT")
 PRESETS = {
     "quick": Config(),
     "sample": Config(methods=ALL, folds=(0, 1, 2, 3, 4), seeds=(0, 1, 2)),
-    "paper": Config(methods=ALL, width=2000, hyper_batch=200, minutes=300.0, speakers=64),
+    "paper": Config(methods=ALL, width=2000, hyper_batch=200, hyper_rate=0.005, carry=True, minutes=300.0, speakers=64),
 }
 
 Callbacks = Callable[[str, Path], Sequence[rf.Callback]]
@@ -124,12 +124,7 @@ def find_corpus(config: Config, cache_dir: Path) -> timit.Corpus:
 
 def config_from_flags() -> Config:
     """The preset, with every flag that was given in its place."""
-    given = {field.name: FLAGS[field.name].value for field in dataclasses.fields(Config)}
-    changes = {name: value for name, value in given.items() if value is not None}
-    for name, kind in (("methods", str), ("folds", int), ("seeds", int)):
-        if name in changes:
-            changes[name] = tuple(kind(v) for v in changes[name])
-    config = dataclasses.replace(PRESETS[FLAGS.preset], **changes)
+    config = dataclasses.replace(PRESETS[FLAGS.preset], **common.given(Config))
     if FLAGS.preset == "sample" and config.corpus is None:
         raise DataError("--preset=sample needs a corpus: --corpus=DIRECTORY, such as the sample of TIMIT that NLTK has.")
     return config if FLAGS.steps is None else dataclasses.replace(config, minutes=FLAGS.minutes)
@@ -186,7 +181,9 @@ def define_flags() -> None:
     flags.DEFINE_integer("validation_size", None, "Frames that each hypergradient looks at.", lower_bound=1)
     flags.DEFINE_bool("carry", None, "Keep Z across updates of the hypers; --nocarry sets it to 0.")
     flags.DEFINE_integer("steps", None, "The budget of one training, in steps.", lower_bound=1)
-    flags.DEFINE_integer("search_factor", None, "RS and SMBO have so many times as many steps.", lower_bound=1)
+    flags.DEFINE_integer(
+        "plain_factor", None, "Plain training, also in a search, has so many times as many steps.", lower_bound=1
+    )
     flags.DEFINE_float("minutes", None, "The budget of each method in minutes, instead of steps.", lower_bound=0.0)
     flags.DEFINE_integer("patience", None, "Early stopping: looks at the validation set without improvement.", lower_bound=1)
     flags.DEFINE_float("improvement", None, "Early stopping: what counts as one, relative.", lower_bound=0.0)

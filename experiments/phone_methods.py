@@ -35,9 +35,10 @@ class Training:
       hyper_batch: Delta, the steps between two hypergradients, and between two looks at the validation set.
       hyper_rate: learning rate of projected Adam on the hypers.
       validation_size: frames of the fresh subset that each hypergradient looks at.
-      carry: keep Z across updates of the hypers.
-      steps: the budget: training steps of one run.
-      search_factor: a search over hypers has so many times as many steps, about what a step in real time costs.
+      carry: keep Z across updates of the hypers, as the paper's code does; without it the learning rate decays sooner.
+      steps: the budget: training steps in real time.
+      plain_factor: runs with fixed hypers, and searches over them, have so many times as many steps, because a step in real
+        time takes about so many times as long.
       minutes: the budget in time instead, the same for every method; None counts steps.
       patience, improvement: early stopping of runs with fixed hypers, after so many looks at the validation set without a
         relative improvement of its accuracy by so much.
@@ -47,11 +48,11 @@ class Training:
     layers: int = 4
     batch_size: int = 500
     hyper_batch: int = 20
-    hyper_rate: float = 0.005
+    hyper_rate: float = 0.01
     validation_size: int = 1000
-    carry: bool = True
-    steps: int = 1200
-    search_factor: int = 7
+    carry: bool = False
+    steps: int = 1000
+    plain_factor: int = 6
     minutes: float | None = None
     patience: int = 10
     improvement: float = 0.01
@@ -120,11 +121,10 @@ class Bench:
         kept, last = (self.problem.dynamics.params(state) for state in (result.best.state, result.state))
         return Outcome(kept, last, {k: float(h) for k, h in result.best.hypers.items()}, rows)
 
-    @property
-    def iterations(self) -> int:
-        """Hyper-batches in the budget."""
+    def iterations(self, factor: int) -> int:
+        """Hyper-batches in the budget, which has `factor` times as many steps."""
         t = self.training
-        return 10**9 if t.minutes is not None else -(-t.steps // t.hyper_batch)
+        return 10**9 if t.minutes is not None else -(-factor * t.steps // t.hyper_batch)
 
 
 def fixed_hypers(
@@ -132,14 +132,15 @@ def fixed_hypers(
 ) -> Outcome:
     """Training with these hypers: until early stopping, or to the end of the budget."""
     stop = any_of(out_of_time(bench.training), *([stalled(bench.training)] if early else []))
-    return bench.outcome(bench.run(bench.plain, fixed, hypers, stop, bench.iterations, callbacks, directory))
+    iterations = bench.iterations(bench.training.plain_factor)
+    return bench.outcome(bench.run(bench.plain, fixed, hypers, stop, iterations, callbacks, directory))
 
 
 def real_time(bench: Bench, hypers: Hypers, callbacks: Sequence[rf.Callback] = (), directory: Path | None = None) -> Outcome:
     """Hypers that move while the network trains, until the learning rate is gone or the budget is."""
     update = rf.projected_adam(bench.training.hyper_rate, CONSTRAINTS)
     stop = any_of(out_of_time(bench.training), learning_rate_gone)
-    return bench.outcome(bench.run(bench.tuned, update, hypers, stop, bench.iterations, callbacks, directory))
+    return bench.outcome(bench.run(bench.tuned, update, hypers, stop, bench.iterations(1), callbacks, directory))
 
 
 def any_of(*reasons: Callable[[History], bool]) -> Callable[[History], bool]:

@@ -91,8 +91,8 @@ def table_5(records: list[Record], training: Training) -> str:
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for method in dict.fromkeys(r["method"] for r in records):
         rows = [r for r in records if r["method"] == method and r["curve"]]
-        searched = method in ("RS", "SMBO") and unit == "steps"
-        whole = total * (training.search_factor if searched else 1)
+        plain = unit == "steps" and not method.startswith("RTHO")
+        whole = total * (training.plain_factor if plain else 1)
         means = [100 * np.mean([best_until(r["curve"], unit, f * whole) for r in rows]) for f in FRACTIONS]
         test = 100 * np.mean([r["accuracy"] for r in rows])
         paper = PAPER_ON_THE_WAY.get(method, ("-", "-", "-"))

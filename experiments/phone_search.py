@@ -69,7 +69,7 @@ def search(bench: Bench, proposals: Proposals, title: str, directory: Path | Non
       directory: finished trials are kept there, and not run again.
     """
     t = bench.training
-    unit, total = ("steps", t.steps * t.search_factor) if t.minutes is None else ("seconds", 60 * t.minutes)
+    unit, total = ("steps", t.steps * t.plain_factor) if t.minutes is None else ("seconds", 60 * t.minutes)
     best, curve, score, number = None, [_row(0, 0.0, 0.0)], None, 0
     with tqdm(total=total, desc=title, unit=f" {unit}", unit_scale=True) as bar:
         while curve[-1][unit] < total:

@@ -201,11 +201,7 @@ def _row(config: Config, method: str, seed: int, validation: float, test: float,
 
 def configs_from_flags() -> tuple[Config, ...]:
     """The preset's data sets (or the one asked for), with every flag that was given in its place."""
-    given = {field.name: FLAGS[field.name].value for field in dataclasses.fields(Config)}
-    changes = (FULL if FLAGS.full else {}) | {name: value for name, value in given.items() if value is not None}
-    for name, kind in (("methods", str), ("seeds", int), ("totals", float)):
-        if name in changes:
-            changes[name] = tuple(kind(v) for v in changes[name])
+    changes = (FULL if FLAGS.full else {}) | common.given(Config)
     chosen = [c for c in PRESETS[FLAGS.preset] if c.dataset == changes.get("dataset", c.dataset)]
     if not chosen:  # the preset does not have it
         chosen = [Config(per_class=cifar_features.PER_CLASS[changes["dataset"]])]

@@ -17,7 +17,7 @@ from tests.speech_helpers import tiny_corpus
 
 ROOT = Path(__file__).parents[1]
 SMALL = phones.Config(
-    width=8, layers=1, batch_size=50, hyper_batch=5, hyper_rate=0.02, validation_size=60, steps=30, search_factor=2,
+    width=8, layers=1, batch_size=50, hyper_batch=5, hyper_rate=0.02, validation_size=60, steps=30, plain_factor=2,
     methods=phones.ALL, folds=(0, 1), seeds=(0,),
 )  # fmt: skip
 
@@ -118,8 +118,11 @@ def test_the_binary_from_synthetic_speech_to_tables(tmp_path):
     assert list(output.glob("runs/*/tensorboard/*"))
 
 
-def test_a_corpus_that_is_not_there_is_one_sentence(tmp_path):
-    done = binary(tmp_path, f"--corpus={tmp_path / 'nowhere'}")
+@pytest.mark.parametrize(
+    ("flag", "said"), [("--corpus=nowhere", "nowhere is not a folder"), ("--seeds=0,one", "--seeds is '0,one'")]
+)
+def test_what_cannot_be_used_is_one_sentence(tmp_path, flag, said):
+    done = binary(tmp_path, flag)
     assert done.returncode == 1
-    assert "nowhere" in done.stderr
+    assert said in done.stderr
     assert "Traceback" not in done.stderr

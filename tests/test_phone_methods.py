@@ -13,7 +13,7 @@ from experiments.phone_methods import Bench, Training, learning_rate_gone, out_o
 from tests.speech_helpers import tiny_corpus
 
 TINY = Training(
-    width=8, layers=1, batch_size=50, hyper_batch=5, hyper_rate=0.02, validation_size=60, steps=60, search_factor=3
+    width=8, layers=1, batch_size=50, hyper_batch=5, hyper_rate=0.02, validation_size=60, steps=60, plain_factor=3
 )
 
 
@@ -64,7 +64,7 @@ def test_minutes_count_only_if_given():
 
 def test_fixed_hypers_learn_and_stop_early(bench, data):
     whole = phone_methods.fixed_hypers(bench, phone_methods.ALONE, early=False)
-    assert whole.curve[-1]["steps"] == TINY.steps
+    assert whole.curve[-1]["steps"] == TINY.steps * TINY.plain_factor
     assert whole.curve[-1]["value"] < whole.curve[0]["value"]
     assert {name: pytest.approx(value) for name, value in phone_methods.ALONE.items()} == whole.hypers
     best = max(row["validation accuracy"] for row in whole.curve)
@@ -107,7 +107,7 @@ def test_real_time_that_was_killed_goes_on_to_the_same_end(bench, tmp_path, monk
 
 def test_a_training_that_diverges_keeps_what_it_had(bench):
     found = phone_methods.fixed_hypers(bench, {"rho": 4.0, "eta": 1e3, "mu": 0.999}, early=False)
-    assert len(found.curve) < TINY.steps // TINY.hyper_batch
+    assert len(found.curve) < TINY.plain_factor * TINY.steps // TINY.hyper_batch
     assert all(np.isfinite(w).all() for w in found.kept.values())
 
 
@@ -122,7 +122,7 @@ def test_a_search_keeps_its_best_trial_within_the_budget(bench):
     found = phone_search.search(bench, proposals(), "test")
     assert found.hypers == points[1]
     assert sent[1] > sent[0]
-    assert TINY.steps * TINY.search_factor <= found.curve[-1]["steps"] < TINY.steps * TINY.search_factor + TINY.hyper_batch
+    assert TINY.steps * TINY.plain_factor <= found.curve[-1]["steps"] < TINY.steps * TINY.plain_factor + TINY.hyper_batch
     so_far = [row["validation accuracy"] for row in found.curve]
     assert so_far == sorted(so_far)
     assert so_far[-1] == max(sent)
