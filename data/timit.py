@@ -120,12 +120,6 @@ def bounds(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(first, lengths), np.repeat(last, lengths)
 
 
-def window_rows(first: np.ndarray, last: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """[len(rows), WINDOW]: each frame with those around it; the ends of its sentence are repeated, never left."""
-    around = np.arange(WINDOW, dtype=rows.dtype) - WINDOW // 2
-    return np.clip(rows[:, None] + around, first[rows][:, None], last[rows][:, None])
-
-
 def _read_all(
     found: list[Utterance], kind: str, write: speech_cache.Write, skip_bad_files: bool, progress: bool
 ) -> tuple[dict[str, np.ndarray], list[str]]:

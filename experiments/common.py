@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +41,8 @@ def run_main(main: Callable[[], None]) -> None:
             print(error, file=sys.stderr)
             sys.exit(1)
         except KeyboardInterrupt:
-            command = " ".join(["python", "-m", f"experiments.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
+            again = [argument for argument in sys.argv[1:] if argument.lstrip("-") not in ("noresume", "resume=false")]
+            command = shlex.join(["python", "-m", f"experiments.{Path(sys.argv[0]).stem}", *again])
             print(f"\nStopped; everything finished is kept. To go on, run again: {command}", file=sys.stderr)
             sys.exit(130)
 
@@ -90,7 +92,8 @@ def keep_settings(path: Path, settings: dict[str, Any], resume: bool) -> None:
     text = json.dumps(settings, indent=2, default=str) + "\n"
     if resume and path.exists() and path.read_text() != text:
         before = json.loads(path.read_text())
-        changed = [f"{k} was {before.get(k)!r} and is {v!r}" for k, v in json.loads(text).items() if before.get(k) != v]
+        now = json.loads(text)
+        changed = [f"{k} was {before.get(k)!r} and is {now.get(k)!r}" for k in before | now if before.get(k) != now.get(k)]
         raise DataError(
             f"{path.parent} has runs with other settings ({'; '.join(changed)}); choose another --output_dir, or --noresume."
         )

@@ -18,11 +18,14 @@ import functools
 import json
 import shutil
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from absl import flags
+from tqdm import tqdm
 
 import rfho2 as rf
 from data import speech_features, synthetic_speech, timit
@@ -31,6 +34,7 @@ from experiments import common, phone_methods, phone_network, phone_search
 from experiments import phone_report as report
 from experiments.phone_methods import Bench, Outcome, Training
 from experiments.phone_network import Speech
+from rfho2.types import Hypers
 
 FLAGS = flags.FLAGS
 
@@ -60,21 +64,34 @@ class Config(Training):
 
 
 ALL = ("Vanilla", "Vanilla, no stopping", "RS", "SMBO", "RTHO", "RTHO-NT")
+RUNS = ("methods", "folds", "seeds", "checkpoint_every")  # fields that no single run depends on
 PRESETS = {
     "quick": Config(),
     "sample": Config(methods=ALL, folds=(0, 1, 2, 3, 4), seeds=(0, 1, 2)),
-    "paper": Config(methods=ALL, width=2000, hyper_batch=200, hyper_rate=0.005, carry=True, minutes=300.0, speakers=64),
+    "paper": Config(
+        methods=ALL,
+        width=2000,
+        hyper_batch=200,
+        hyper_rate=0.005,
+        carry=True,
+        minutes=300.0,
+        checkpoint_every=2,
+        features="cepstra",
+        speakers=64,
+    ),
 }
 
-Callbacks = Callable[[str, Path], Sequence[rf.Callback]]
-"""(title, directory of the run) -> callbacks for it."""
+Watch = Callable[[str | None, Path], Sequence[rf.Callback]]
+"""(title, directory of a training) -> callbacks for it; those of a search have no title, because the search has a bar."""
 
 
-def run_method(name: str, bench: Bench, callbacks: Sequence[rf.Callback], title: str, directory: Path) -> Outcome:
+def run_method(name: str, bench: Bench, watch: Watch, title: str, directory: Path) -> Outcome:
     """One method."""
-    if name in ("RS", "SMBO"):
-        proposals = (phone_search.random_search if name == "RS" else phone_search.model_based)(bench.seed)
-        return phone_search.search(bench, proposals, title, directory / "trials")
+    if name in phone_search.PROPOSALS:
+        return phone_search.search(
+            bench, phone_search.PROPOSALS[name](bench.seed), title, directory, lambda d: watch(None, d)
+        )
+    callbacks = watch(title, directory)
     if name.startswith("Vanilla"):
         return phone_methods.fixed_hypers(bench, phone_methods.ALONE, callbacks, directory, early=name == "Vanilla")
     start = phone_methods.NULL_TEACHER if name == "RTHO-NT" else phone_methods.TAUGHT
@@ -91,7 +108,7 @@ def tested(data: Speech, outcome: Outcome) -> dict[str, Any]:
     return {**right, **found, **outcome.hypers}
 
 
-def run(config: Config, speech: Callable[[int], Speech], callbacks: Callbacks, output: Path) -> list[dict[str, Any]]:
+def run(config: Config, speech: Callable[[int], Speech], watch: Watch, output: Path) -> list[dict[str, Any]]:
     """Every method on every fold with every seed; finished ones are read from `output`."""
     records = []
     for fold in config.folds:
@@ -103,7 +120,7 @@ def run(config: Config, speech: Callable[[int], Speech], callbacks: Callbacks, o
                 directory = output / "runs" / common.slug(title)
                 path = directory / "outcome.json"
                 if not path.exists():
-                    outcome = run_method(method, bench(), callbacks(title, directory), title, directory)
+                    outcome = run_method(method, bench(), watch, title, directory)
                     record = {"method": method, "fold": fold, "seed": seed, **tested(data, outcome), "curve": outcome.curve}
                     common.write_text(path, json.dumps(record) + "\n")
                 records.append(json.loads(path.read_text()))
@@ -130,25 +147,69 @@ def config_from_flags() -> Config:
     return config if FLAGS.steps is None else dataclasses.replace(config, minutes=FLAGS.minutes)
 
 
+class TimeBar(rf.Callback):
+    """A bar over the minutes of the budget, from where this process began."""
+
+    def __init__(self, show: Sequence[str], title: str, minutes: float):
+        self._show, self._title, self._seconds = show, title, 60 * minutes
+
+    def on_start(self, run: rf.Run) -> None:
+        """Opens it."""
+        self._began = time.perf_counter()
+        self._bar = tqdm(total=round(self._seconds), desc=self._title, unit="s")
+
+    def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: rf.HyperGradient, extra: dict[str, Any]) -> None:
+        """Moves it to now."""
+        known = {**hypers, **extra}
+        self._bar.set_postfix({name: f"{float(known[name]):.4g}" for name in self._show if name in known}, refresh=False)
+        self._bar.update(min(round(time.perf_counter() - self._began), self._bar.total) - self._bar.n)
+
+    def on_end(self, result: rf.Result) -> None:
+        """Leaves it standing."""
+        self._bar.close()
+
+
+def check(config: Config, corpus: timit.Corpus) -> None:
+    """Refuses what would fail later, after hours."""
+    if "SMBO" in config.methods:
+        phone_search.check_package()
+    if config.minutes is not None and config.minutes <= 0:
+        raise DataError(f"--minutes is {config.minutes:g}; give a budget above 0, or --steps.")
+    for fold in config.folds:
+        frames = len(timit.frames_of(corpus, timit.split(corpus.utterances, fold).train))
+        if config.batch_size > frames:
+            raise DataError(f"--batch_size is {config.batch_size}, but fold {fold} has {frames} frames to train on.")
+
+
+def settings_of(config: Config, corpus: timit.Corpus) -> dict[str, Any]:
+    """What a run depends on, the contents of the corpus included, but not which runs there are."""
+    kept = {name: value for name, value in dataclasses.asdict(config).items() if name not in RUNS}
+    arrays = corpus.features, corpus.states, corpus.phones
+    return {**kept, "frames": len(corpus.features), "checksums": [zlib.crc32(np.ascontiguousarray(a).data) for a in arrays]}
+
+
 def main() -> None:
     """Flags to config, run, report."""
     config, output = config_from_flags(), Path(FLAGS.output_dir)
     corpus = find_corpus(config, Path(FLAGS.cache_dir))
-    settings = {
-        name: value for name, value in dataclasses.asdict(config).items() if name not in ("methods", "folds", "seeds")
-    }
-    common.keep_settings(output / "settings.json", settings, FLAGS.resume)
-    if not FLAGS.resume:
-        shutil.rmtree(output / "runs", ignore_errors=True)
+    check(config, corpus)
+    if not FLAGS.resume and (output / "runs").exists():
+        shutil.rmtree(output / "runs")
+    common.keep_settings(output / "settings.json", settings_of(config, corpus), FLAGS.resume)
 
-    def callbacks(title: str, directory: Path) -> Sequence[rf.Callback]:
-        bar = rf.ProgressBar(("validation accuracy", "eta", "mu", "rho"), title)
+    def watch(title: str | None, directory: Path) -> Sequence[rf.Callback]:
+        shown = ("validation accuracy", "eta", "mu", "rho")
+        bar = (
+            []
+            if title is None
+            else [rf.ProgressBar(shown, title) if config.minutes is None else TimeBar(shown, title, config.minutes)]
+        )
         log = [rf.TensorBoard(directory / "tensorboard")] if FLAGS.tensorboard else []
-        return [bar, rf.CSVLogger(directory / "history.csv"), *log]
+        return [*bar, rf.CSVLogger(directory / "history.csv"), *log]
 
     began = time.perf_counter()
     utterances = corpus.utterances
-    records = run(config, lambda fold: phone_network.speech(corpus, timit.split(utterances, fold)), callbacks, output)
+    records = run(config, lambda fold: phone_network.speech(corpus, timit.split(utterances, fold)), watch, output)
     timing = {f"{r['method']} fold {r['fold']} seed {r['seed']}": r["curve"][-1]["seconds"] for r in records if r["curve"]}
     rows = [{name: value for name, value in record.items() if name != "curve"} for record in records]
     common.write_results(output / "results.json", config, rows, {**timing, "whole run": time.perf_counter() - began})
@@ -185,6 +246,7 @@ def define_flags() -> None:
         "plain_factor", None, "Plain training, also in a search, has so many times as many steps.", lower_bound=1
     )
     flags.DEFINE_float("minutes", None, "The budget of each method in minutes, instead of steps.", lower_bound=0.0)
+    flags.DEFINE_integer("checkpoint_every", None, "Hyper-batches between checkpoints.", lower_bound=1)
     flags.DEFINE_integer("patience", None, "Early stopping: looks at the validation set without improvement.", lower_bound=1)
     flags.DEFINE_float("improvement", None, "Early stopping: what counts as one, relative.", lower_bound=0.0)
 

@@ -22,7 +22,6 @@ ALONE = {"rho": 0.0, "eta": 0.075, "mu": 0.5}
 NULL_TEACHER = {"rho": 0.0, "eta": 0.0, "mu": 0.0}
 CONSTRAINTS = {"rho": rf.NonNegative(), "eta": rf.NonNegative(), "mu": rf.Box(0.0, 1.0)}
 GONE = 5  # hyper-batches with a learning rate of 0, after which real time ends
-EVERY = 10  # hyper-batches between checkpoints
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +41,7 @@ class Training:
       minutes: the budget in time instead, the same for every method; None counts steps.
       patience, improvement: early stopping of runs with fixed hypers, after so many looks at the validation set without a
         relative improvement of its accuracy by so much.
+      checkpoint_every: hyper-batches between checkpoints; nothing else depends on it.
     """
 
     width: int = 64
@@ -56,6 +56,7 @@ class Training:
     minutes: float | None = None
     patience: int = 10
     improvement: float = 0.01
+    checkpoint_every: int = 10
 
 
 class Outcome(NamedTuple):
@@ -107,7 +108,7 @@ class Bench:
         tuner = rf.HyperOptimizer(engine, update, callbacks, self.metrics, best_by="validation error rate", stop=stop)
         place = directory and directory / "checkpoints"
         try:
-            return tuner.run(self.params, hypers, iterations, place, checkpoint_every=EVERY)
+            return tuner.run(self.params, hypers, iterations, place, checkpoint_every=self.training.checkpoint_every)
         except rf.DivergenceError as error:
             if error.result is None:
                 raise

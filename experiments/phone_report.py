@@ -24,59 +24,83 @@ Record = dict[str, Any]
 
 def write(output: Path, records: list[Record], training: Training) -> str:
     """Writes tables and figures; returns what to print."""
-    texts = {"table_3.md": table_3(records), "table_5.md": table_5(records, training)}
+    texts = {
+        "table_3.md": table_3(records),
+        "comparisons.md": comparisons(records),
+        "table_5.md": table_5(records, training),
+    }
     for name, text in texts.items():
         common.write_text(output / name, text)
-    shown = [r for r in records if r["method"] in ("RTHO-NT", "RTHO")]
+    shown = [r for r in records if r["method"] in ("RTHO-NT", "RTHO") and r["curve"]]
     for method in dict.fromkeys(r["method"] for r in shown):
         first = next(r for r in shown if r["method"] == method)
+        title = f"{method}, fold {first['fold']}, seed {first['seed']}"
         name = "figure_4" if method == "RTHO-NT" else f"figure_4_{common.slug(method)}"
-        figure_4(
-            first["curve"], f"{method}, fold {first['fold']}, seed {first['seed']}", training.hyper_batch, output / name
-        )
+        figure_4(first["curve"], title, training.hyper_batch, output / name)
     return "\n".join(texts.values()) + f"\nWritten to {output}."
 
 
 def table_3(records: list[Record]) -> str:
-    """Accuracy on the test speakers and minutes, beside the paper's; differences to Vanilla are paired."""
-    methods = list(dict.fromkeys(r["method"] for r in records))
-    runs = len({(r["fold"], r["seed"]) for r in records})
-    titles = [
-        f"method ({runs} run{'s' if runs > 1 else ''})",
-        "accuracy %",
-        "minus Vanilla",
-        "at the end %",
-        "minus Vanilla",
-    ]
-    titles += ["validation %", "steps", "minutes", "paper: accuracy %", "paper: minutes"]
+    """Accuracy on the test speakers, of the state of best validation accuracy and of the last one, beside the paper's."""
+    titles = ["method", "runs", "best state %", "last state %", "validation %", "steps", "minutes"]
+    titles += ["paper: accuracy %", "paper: minutes"]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    for method in methods:
+    for method in dict.fromkeys(r["method"] for r in records):
         rows = [r for r in records if r["method"] == method]
-        cells = [method]
-        for key in ("accuracy", "last_accuracy"):
-            minus = "-" if "Vanilla" not in methods or method == "Vanilla" else str(difference(records, method, key))
-            cells += [f"{100 * np.mean([r[key] for r in rows]):.2f}", minus]
-        minutes = np.mean([r["curve"][-1]["seconds"] / 60 if r["curve"] else 0.0 for r in rows])
-        cells += [
-            f"{100 * np.mean([r['validation_accuracy'] for r in rows]):.2f}",
-            f"{np.mean([r['steps'] for r in rows]):.0f}",
-        ]
-        cells += [f"{minutes:.1f}", *(str(x) for x in PAPER.get(method, ("-", "-")))]
+        means = [100 * np.mean([r[key] for r in rows]) for key in ("accuracy", "last_accuracy", "validation_accuracy")]
+        cells = [method, str(len(rows)), *(f"{mean:.2f}" for mean in means), f"{np.mean([r['steps'] for r in rows]):.0f}"]
+        cells += [f"{np.mean([minutes(r['curve']) for r in rows]):.1f}", *map(str, PAPER.get(method, ("-", "-")))]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def difference(records: list[Record], method: str, key: str) -> common.Difference:
-    """The method's accuracy by `key` minus that of early-stopped Vanilla, over folds, each a mean over its seeds.
+def minutes(curve: History) -> float:
+    """That a run took, its first hyper-batch, which may have compiled, counted as the median of the others."""
+    each = np.diff([0.0, *(row["seconds"] for row in curve)])
+    return float(each[1:].sum() + np.median(each[1:])) / 60 if len(each) > 1 else float(each.sum()) / 60
 
-    Seeds of one fold share their speakers and are not independent of each other: the interval counts folds.
+
+def comparisons(records: list[Record]) -> str:
+    """What the experiment is about, as paired differences of test accuracy with 95 % intervals."""
+    lines = ["| state of | minus state of | points | pairs |", "|---|---|---|---|"]
+    for method, state, other, state_of_other in COMPARISONS:
+        pairs = _pairs(records, method, other)
+        if pairs:
+            found = difference(pairs, KEYS[state], KEYS[state_of_other])
+            lines.append(f"| {method}, {state} | {other}, {state_of_other} | {found} | {len(pairs)} |")
+    return "\n".join(lines) + "\n"
+
+
+KEYS = {"best": "accuracy", "last": "last_accuracy"}
+COMPARISONS = [
+    ("RTHO", "last", "Vanilla", "best"),
+    ("RTHO", "last", "Vanilla, no stopping", "best"),
+    ("RTHO", "last", "RS", "best"),
+    ("RTHO", "last", "SMBO", "best"),
+    ("RTHO-NT", "last", "Vanilla", "best"),
+    ("RTHO-NT", "last", "Vanilla, no stopping", "best"),
+    ("RTHO-NT", "last", "Vanilla, no stopping", "last"),
+    ("RTHO-NT", "last", "RS", "best"),
+    ("RTHO", "best", "RTHO", "last"),
+    ("RTHO-NT", "best", "RTHO-NT", "last"),
+]
+
+
+def _pairs(records: list[Record], method: str, other: str) -> list[tuple[Record, Record]]:
+    """Records of both with the same fold and seed."""
+    others = {(r["fold"], r["seed"]): r for r in records if r["method"] == other}
+    return [(r, others[r["fold"], r["seed"]]) for r in records if r["method"] == method and (r["fold"], r["seed"]) in others]
+
+
+def difference(pairs: Sequence[tuple[Record, Record]], key: str, key_of_other: str) -> common.Difference:
+    """The first's accuracy minus the other's.
+
+    Seeds of one fold share their speakers and are not independent of each other: each fold counts once, with its mean.
     """
-
-    def by_fold(name: str, key: str) -> np.ndarray:
-        rows = [r for r in records if r["method"] == name]
-        return np.array([np.mean([r[key] for r in rows if r["fold"] == f]) for f in sorted({r["fold"] for r in rows})])
-
-    return common.difference(by_fold(method, key), by_fold("Vanilla", "accuracy"))
+    folds = sorted({record["fold"] for record, _ in pairs})
+    means = [[(a[key], b[key_of_other]) for a, b in pairs if a["fold"] == fold] for fold in folds]
+    ours, others = np.array([np.mean(mean, axis=0) for mean in means]).T
+    return common.difference(ours, others)
 
 
 def table_5(records: list[Record], training: Training) -> str:
@@ -90,7 +114,7 @@ def table_5(records: list[Record], training: Training) -> str:
     ]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for method in dict.fromkeys(r["method"] for r in records):
-        rows = [r for r in records if r["method"] == method and r["curve"]]
+        rows = [r for r in records if r["method"] == method]
         plain = unit == "steps" and not method.startswith("RTHO")
         whole = total * (training.plain_factor if plain else 1)
         means = [100 * np.mean([best_until(r["curve"], unit, f * whole) for r in rows]) for f in FRACTIONS]

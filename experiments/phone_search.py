@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
+import rfho2 as rf
 from data.errors import DataError
 from experiments import common
 from experiments.phone_methods import Bench, History, Outcome, any_of, stalled
@@ -34,10 +36,8 @@ def random_search(seed: int) -> Proposals:
 
 def model_based(seed: int) -> Proposals:
     """A Gaussian process with expected improvement, after a few random points of the paper's intervals."""
-    try:
-        from bayes_opt import BayesianOptimization, acquisition
-    except ImportError:
-        raise DataError("SMBO needs the package bayesian-optimization: pip install 'rfho2[search]'.") from None
+    from bayes_opt import BayesianOptimization, acquisition
+
     rng = np.random.default_rng(seed)
     improvement = acquisition.ExpectedImprovement(xi=0.0, random_state=seed)
     model = BayesianOptimization(None, INTERVALS, improvement, random_state=seed, verbose=0, allow_duplicate_points=True)
@@ -47,6 +47,15 @@ def model_based(seed: int) -> Proposals:
         score = yield point
         assert score is not None
         model.register(point, score)
+
+
+PROPOSALS = {"RS": random_search, "SMBO": model_based}
+
+
+def check_package() -> None:
+    """Whether `model_based` has what it needs."""
+    if importlib.util.find_spec("bayes_opt") is None:
+        raise DataError("SMBO needs the package bayesian-optimization: pip install 'rfho2[search]'.")
 
 
 class Trial(NamedTuple):
@@ -62,11 +71,18 @@ class Trial(NamedTuple):
         return max(row["validation accuracy"] for row in self.rows)
 
 
-def search(bench: Bench, proposals: Proposals, title: str, directory: Path | None = None) -> Outcome:
+def search(
+    bench: Bench,
+    proposals: Proposals,
+    title: str,
+    directory: Path | None = None,
+    callbacks: Callable[[Path], Sequence[rf.Callback]] = lambda directory: (),
+) -> Outcome:
     """Trials until the budget is used up; the best by validation accuracy is kept.
 
     Args:
-      directory: finished trials are kept there, and not run again.
+      directory: finished trials are kept there, a folder for each, and not run again.
+      callbacks: folder of a trial -> who watches it.
     """
     t = bench.training
     unit, total = ("steps", t.steps * t.plain_factor) if t.minutes is None else ("seconds", 60 * t.minutes)
@@ -74,10 +90,12 @@ def search(bench: Bench, proposals: Proposals, title: str, directory: Path | Non
     with tqdm(total=total, desc=title, unit=f" {unit}", unit_scale=True) as bar:
         while curve[-1][unit] < total:
             hypers = proposals.send(score)
-            path = directory and directory / f"trial_{number:03d}"
-            trial = (path and _load(path)) or _run(bench, hypers, unit, total - curve[-1][unit])
-            if path:
-                _save(path, trial)
+            place = directory and directory / f"trial_{number:03d}"
+            trial = _load(place, hypers) if place else None
+            if trial is None:
+                trial = _run(bench, hypers, unit, total - curve[-1][unit], callbacks(place) if place else ())
+                if place:
+                    _save(place, trial)
             best = trial if best is None or trial.score > best.score else best
             curve += _after(curve[-1], trial.rows)
             bar.update(min(curve[-1][unit], total) - bar.n)
@@ -86,13 +104,13 @@ def search(bench: Bench, proposals: Proposals, title: str, directory: Path | Non
     return Outcome(best.kept, best.kept, best.hypers, curve[1:])
 
 
-def _run(bench: Bench, hypers: dict[str, float], unit: str, left: float) -> Trial:
+def _run(bench: Bench, hypers: dict[str, float], unit: str, left: float, callbacks: Sequence[rf.Callback]) -> Trial:
     """A training that ends early, or when nothing is left of the budget."""
     every = bench.training.hyper_batch
     iterations = max(1, int(left) // every) if unit == "steps" else 10**9
     stop = any_of(stalled(bench.training), lambda h: unit == "seconds" and bool(h) and h[-1]["seconds"] >= left)
     began = time.perf_counter()
-    outcome = bench.outcome(bench.run(bench.plain, fixed, hypers, stop, iterations))
+    outcome = bench.outcome(bench.run(bench.plain, fixed, hypers, stop, iterations, callbacks))
     rows = outcome.curve or [_row(every, time.perf_counter() - began, 0.0)]  # it diverged at once
     return Trial(hypers, [_row(r["steps"], r["seconds"], r["validation accuracy"]) for r in rows], outcome.kept)
 
@@ -111,16 +129,19 @@ def _after(last: dict[str, float], rows: Sequence[dict[str, float]]) -> History:
     return found
 
 
-def _save(path: Path, trial: Trial) -> None:
-    """The params first: a trial counts once its .json is there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(path.with_suffix(".npz"), **{name: w.numpy() for name, w in trial.kept.items()})
-    common.write_text(path.with_suffix(".json"), json.dumps({"hypers": trial.hypers, "rows": trial.rows}) + "\n")
+def _save(place: Path, trial: Trial) -> None:
+    """The params first: a trial counts once its .json is there, which is written whole or not at all."""
+    place.mkdir(parents=True, exist_ok=True)
+    np.savez(place / "kept.npz", **{name: w.numpy() for name, w in trial.kept.items()})
+    common.write_text(place / "trial.json", json.dumps({"hypers": trial.hypers, "rows": trial.rows}) + "\n")
 
 
-def _load(path: Path) -> Trial | None:
-    if not path.with_suffix(".json").exists():
+def _load(place: Path, hypers: dict[str, float]) -> Trial | None:
+    """The trial with these hypers, if it was finished."""
+    if not (place / "trial.json").exists():
         return None
-    record: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
-    with np.load(path.with_suffix(".npz"), allow_pickle=False) as file:
+    record: dict[str, Any] = json.loads((place / "trial.json").read_text())
+    if record["hypers"] != hypers:
+        raise DataError(f"{place} has a trial of {record['hypers']}, but {hypers} comes next; start afresh with --noresume.")
+    with np.load(place / "kept.npz", allow_pickle=False) as file:
         return Trial(record["hypers"], record["rows"], {name: tf.constant(file[name]) for name in file.files})

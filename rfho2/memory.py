@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 from pathlib import Path
 
 CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -51,4 +52,5 @@ def _kilobytes(path: Path, which: str) -> int:
 
 def _give_back() -> None:
     gc.collect()
-    getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)(0)  # glibc only
+    if sys.platform == "linux":
+        getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)(0)  # glibc only

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from data import timit
+from data.errors import DataError
 from experiments import phone_methods, phone_network, phone_search
 from experiments.phone_methods import Bench, Training, learning_rate_gone, out_of_time, stalled
 from tests.speech_helpers import tiny_corpus
@@ -72,7 +73,7 @@ def test_fixed_hypers_learn_and_stop_early(bench, data):
     last = whole.curve[-1]["validation accuracy"]
     assert at(bench, whole.last)["validation accuracy"] == pytest.approx(last)
 
-    impatient = Bench(dataclasses.replace(TINY, patience=1, improvement=10.0), data, 0, jit_compile=False)
+    impatient = Bench(dataclasses.replace(TINY, patience=1, improvement=1e3), data, 0, jit_compile=False)
     assert len(phone_methods.fixed_hypers(impatient, phone_methods.ALONE).curve) == 2
 
 
@@ -85,7 +86,7 @@ def test_real_time_moves_the_hypers_inside_their_sets(bench):
 
 
 def test_real_time_that_was_killed_goes_on_to_the_same_end(bench, tmp_path, monkeypatch):
-    monkeypatch.setattr(phone_methods, "EVERY", 2)
+    monkeypatch.setattr(bench, "training", dataclasses.replace(TINY, checkpoint_every=2))
     whole = phone_methods.real_time(bench, phone_methods.TAUGHT)
     calls = itertools.count()
     metrics = bench.metrics
@@ -131,7 +132,7 @@ def test_a_search_keeps_its_best_trial_within_the_budget(bench):
 
 def test_finished_trials_are_not_run_again(bench, tmp_path, monkeypatch):
     whole = phone_search.search(bench, phone_search.random_search(0), "test", tmp_path)
-    (last := sorted(tmp_path.glob("trial_*.json"))[-1]).unlink()
+    (last := sorted(tmp_path.glob("trial_*/trial.json"))[-1]).unlink()
     run, ran = phone_search._run, []
     monkeypatch.setattr(phone_search, "_run", lambda *args: ran.append(args) or run(*args))
     again = phone_search.search(bench, phone_search.random_search(0), "test", tmp_path)
@@ -139,6 +140,12 @@ def test_finished_trials_are_not_run_again(bench, tmp_path, monkeypatch):
     assert last.exists()
     assert again.hypers == whole.hypers
     tf.nest.map_structure(np.testing.assert_array_equal, again.kept, whole.kept)
+
+
+def test_trials_of_another_search_are_refused(bench, tmp_path):
+    phone_search.search(bench, phone_search.random_search(0), "test", tmp_path)
+    with pytest.raises(DataError, match=r"trial_000 has a trial of .* comes next; start afresh"):
+        phone_search.search(bench, phone_search.random_search(1), "test", tmp_path)
 
 
 def test_random_search_draws_from_the_papers_distributions():

@@ -353,9 +353,11 @@ def test_other_options_and_other_features_have_caches_of_their_own(small, tmp_pa
     load(small, cache_dir=tmp_path)
     assert len(load(small, include_sa=True, cache_dir=tmp_path).utterances) == 64
     load(small, skip_bad_files=True, cache_dir=tmp_path)
+    bands, cepstra = (load(small, kind=kind, cache_dir=tmp_path).features for kind in ("bands", "cepstra"))
+    assert not np.allclose(bands, cepstra)
     monkeypatch.setattr(timit.speech_features, "VERSION", 99)
     load(small, cache_dir=tmp_path)
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(list(tmp_path.iterdir())) == 5
 
 
 def flip(path):
@@ -412,11 +414,11 @@ def test_pickles_in_the_cache_are_not_read(own, tmp_path):
 def test_an_interrupted_build_leaves_nothing(own, tmp_path, monkeypatch, stop):
     real, calls = timit._read, []
 
-    def interrupted(utterance):
-        calls.append(utterance)
+    def interrupted(*args):
+        calls.append(args)
         if len(calls) == 4:
             raise stop
-        return real(utterance)
+        return real(*args)
 
     monkeypatch.setattr(timit, "_read", interrupted)
     with pytest.raises((KeyboardInterrupt, DataError)):
@@ -479,24 +481,13 @@ def test_the_frames_of_utterances_come_in_the_order_asked_for(small):
     assert timit.frames_of(corpus, np.array([], int)).shape == (0,)
 
 
-def test_a_window_never_leaves_its_sentence(small):
+def test_every_frame_knows_the_ends_of_its_sentence(small):
     corpus = load(small)
     first, last = timit.bounds(corpus)
     assert (first.dtype, last.dtype) == (np.int32, np.int32)
-    rows = np.arange(len(corpus.features), dtype=np.int32)
-    windows = timit.window_rows(first, last, rows)
-    assert (windows.shape, windows.dtype) == ((len(rows), timit.WINDOW), np.int32)
-    sentence = np.searchsorted(corpus.offsets, rows, side="right") - 1
-    np.testing.assert_array_equal(np.searchsorted(corpus.offsets, windows, side="right") - 1, np.tile(sentence, (11, 1)).T)
-    np.testing.assert_array_equal(windows[:, 5], rows)
-    steps = np.diff(windows, axis=1)
-    assert set(np.unique(steps)) == {0, 1}
-    begin, end = corpus.offsets[4], corpus.offsets[5]
-    assert timit.window_rows(first, last, np.array([begin, end - 1, begin + 5])).tolist() == [
-        [begin] * 6 + [begin + i for i in range(1, 6)],
-        [end - 6 + i for i in range(5)] + [end - 1] * 6,
-        [begin + i for i in range(11)],
-    ]
+    sentence = np.searchsorted(corpus.offsets, np.arange(len(corpus.features)), side="right") - 1
+    np.testing.assert_array_equal(first, corpus.offsets[sentence])
+    np.testing.assert_array_equal(last, corpus.offsets[sentence + 1] - 1)
 
 
 # the real thing
