@@ -19,8 +19,9 @@ import tensorflow as tf
 from absl import flags
 
 import rfho2 as rf
-from data import timit
+from data import speech_cache, timit
 from data.audio import RATE
+from data.phones import PHONES
 from data.speech_features import FEATURES, features
 from experiments import benchmark, common, phone_methods, phone_network
 from experiments.plain_training import PlainTraining
@@ -29,23 +30,28 @@ from rfho2 import memory
 FLAGS = flags.FLAGS
 OUTPUTS = 300
 TIMIT_FRAMES = 1_500_000
-SENTENCE = 300  # frames
+SENTENCE, SEGMENTS = 300, 30  # frames and phones of a sentence
 
 
 def corpus(frames: int, folder: Path) -> timit.Corpus:
-    """Random frames in sentences of three seconds, mapped from a file as those of a cached corpus are."""
+    """Random frames in sentences of three seconds, from a cache, as those of a real corpus come."""
     rng, n = np.random.default_rng(0), frames // SENTENCE
-    file = np.lib.format.open_memmap(folder / "features.npy", "w+", np.float32, (n * SENTENCE, FEATURES))
-    for i in range(0, len(file), 10_000):
-        file[i : i + 10_000] = rng.normal(size=file[i : i + 10_000].shape)
-    file.flush()
-    del file
+
+    def build(write: speech_cache.Write) -> tuple[dict[str, np.ndarray], list[str]]:
+        for _ in range(n):
+            write(rng.normal(size=(SENTENCE, FEATURES)))
+        states = rng.integers(0, phone_network.CLASSES, n * SENTENCE).astype(np.uint8)
+        phones = rng.integers(0, len(PHONES), SEGMENTS * n).astype(np.uint8)
+        segments = np.repeat(np.arange(SEGMENTS * n), SENTENCE // SEGMENTS).astype(np.int32)
+        return {"states": states, "segments": segments, "phones": phones}, []
+
+    speech_cache.cached(folder / "random", FEATURES, build)
+    began = time.perf_counter()
+    features, arrays, _ = speech_cache.cached(folder / "random", FEATURES, build)
+    print(f"{n * SENTENCE:,} frames from the cache: {time.perf_counter() - began:.2f} s", flush=True)
     utterances = [timit.Utterance(f"s{i % 16}", f"sx{i}", "", folder, folder) for i in range(n)]
-    states = rng.integers(0, phone_network.CLASSES, n * SENTENCE).astype(np.uint8)
-    phones, each = rng.integers(0, 61, 30 * n).astype(np.uint8), np.arange(n + 1)
-    segments = np.repeat(np.arange(30 * n), SENTENCE // 30).astype(np.int32)
-    features = np.load(folder / "features.npy", mmap_mode="r")
-    return timit.Corpus(utterances, features, SENTENCE * each, states, segments, phones, 30 * each, [])
+    each = np.arange(n + 1)
+    return timit.Corpus(utterances, features, SENTENCE * each, phone_offsets=SEGMENTS * each, skipped=[], **arrays)
 
 
 def speech(frames: int) -> phone_network.Speech:
