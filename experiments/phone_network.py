@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import mmap
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -73,8 +74,21 @@ def speech(corpus: timit.Corpus, split: timit.Split, dimension: int = DIMENSION)
         of_phone[corpus.phone_offsets[utterance] : corpus.phone_offsets[utterance + 1]] = row
     first, last = timit.bounds(corpus)
     parts = [timit.frames_of(corpus, part) for part in split]
-    arrays = corpus.features, first, last, *scaling, corpus.states.astype(np.int32), of_phone[corpus.segments], table, *parts
-    return Speech(*map(tf.convert_to_tensor, arrays))
+    arrays = first, last, *scaling, corpus.states.astype(np.int32), of_phone[corpus.segments], table, *parts
+    return Speech(_in_parts(corpus.features), *map(tf.convert_to_tensor, arrays))
+
+
+def _in_parts(features: np.ndarray, size: int = 50_000) -> tf.Tensor:
+    """As a tensor. In one piece the conversion would hold three copies at its peak; of what is mapped from a file, only the
+    part being copied stays in memory.
+    """
+    whole = tf.Variable(tf.zeros(features.shape))
+    mapped: Any = getattr(features, "_mmap", None)
+    for i in range(0, len(features), size):
+        whole[i : i + size].assign(features[i : i + size])
+        if hasattr(mapped, "madvise") and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)
+    return whole.read_value()
 
 
 def network(inputs: int, outputs: int, width: int, layers: int, seed: int) -> Params:

@@ -20,4 +20,6 @@ def test_what_it_prints(capsys):
     assert re.search(r"6,000 frames from the cache: [\d.]+ s", said)
     assert re.search(r"6,000 frames: peak memory [\d.]+ GB; [\d.]+ ms for a minibatch", said)
     assert re.search(r"real time, width 8: peak memory [\d.]+ GB", said)
-    assert re.search(r"width 8, 15,\d\d\d weights: plain [\d.]+ s a step, real time [\d.]+ s a step; [\d.]+ x", said)
+    assert re.search(
+        r"width 8, 15,\d\d\d weights: plain [\d.]+ s a step, real time [\d.]+; [\d.]+ x; calls of 2 steps", said
+    )
