@@ -92,3 +92,23 @@ def test_counts_from_numpy_are_counts():
     plain = rf.reverse(problem, truncate=3, jit_compile=False)(params, hypers)
     assert_agree(whole.grads, plain.grads, rtol=1e-12)
     rf.forward(problem, chunk=np.int64(5), jit_compile=False)(params, hypers)
+
+
+def test_columns_share_the_step_also_where_a_hyper_scales_the_loss():
+    """The compiled program has no more products for a loss times a hyper than for the loss."""
+
+    def products(loss, hypers):
+        problem = rf.Problem(rf.momentum(loss, "lr", "mu" if "mu" in hypers else 0.5), error, 4)
+        engine = rf.forward(problem, jit_compile=True)
+        engine(params, hypers)
+        given = {name: tf.constant(value) for name, value in hypers.items()}
+        program = engine._compiled._compiled.experimental_get_compiler_ir(params, given, tf.constant(0))
+        return program(stage="optimized_hlo").count(" dot(")
+
+    def error(p, hypers, batch):
+        return tf.reduce_mean(tf.square(tf.tanh(x @ p["v"]) @ p["w"] - 1.0))
+
+    x = tf.constant(np.random.default_rng(0).normal(size=(9, 5)), tf.float32)
+    params = {"v": tf.ones([5, 6]), "w": tf.ones([6, 2])}
+    plain = products(error, {"lr": 0.1, "mu": 0.5})
+    assert products(lambda p, h, b: h["rho"] * error(p, h, b), {"lr": 0.1, "rho": 0.5}) == plain

@@ -111,7 +111,10 @@ def push_steps(
     def body(carry: tuple[Tangent, list[Reading]], t: tf.Tensor) -> tuple[Tangent, list[Reading]]:
         tangent, readings = carry
         examples = batch(t)
-        tangent = push_forward(lambda s, h: problem.dynamics.step(s, h, examples, t), tangent, hypers, along)
+        # Times 1, but no constants of the loop: XLA would take what depends on them alone out of it, for each accumulator by
+        # itself, and then no longer see that all accumulators compute the same step.
+        here = nest.map(lambda h: h * (1 + 0 * tf.cast(t, h.dtype)), dict(hypers))
+        tangent = push_forward(lambda s, h: problem.dynamics.step(s, h, examples, t), tangent, here, along)
         found = [term.after(t + 1, problem.dynamics, tangent.state, hypers, b) for term, b in pairs]
         new = [r if f is None else nest.add(r, read(f, tangent)) for r, f in zip(readings, found, strict=True)]
         return tangent, new
