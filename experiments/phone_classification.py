@@ -144,7 +144,9 @@ def config_from_flags() -> Config:
     config = dataclasses.replace(PRESETS[FLAGS.preset], **common.given(Config))
     if FLAGS.preset == "sample" and config.corpus is None:
         raise DataError("--preset=sample needs a corpus: --corpus=DIRECTORY, such as the sample of TIMIT that NLTK has.")
-    return config if FLAGS.steps is None else dataclasses.replace(config, minutes=FLAGS.minutes)
+    if FLAGS.steps is not None:  # steps that were asked for count, also where the preset has minutes
+        config = dataclasses.replace(config, minutes=FLAGS.minutes)
+    return config
 
 
 class TimeBar(rf.Callback):
@@ -199,13 +201,12 @@ def main() -> None:
 
     def watch(title: str | None, directory: Path) -> Sequence[rf.Callback]:
         shown = ("validation accuracy", "eta", "mu", "rho")
-        bar = (
-            []
-            if title is None
-            else [rf.ProgressBar(shown, title) if config.minutes is None else TimeBar(shown, title, config.minutes)]
-        )
-        log = [rf.TensorBoard(directory / "tensorboard")] if FLAGS.tensorboard else []
-        return [*bar, rf.CSVLogger(directory / "history.csv"), *log]
+        watching: list[rf.Callback] = [rf.CSVLogger(directory / "history.csv")]
+        if FLAGS.tensorboard:
+            watching.append(rf.TensorBoard(directory / "tensorboard"))
+        if title is not None:
+            watching.append(TimeBar(shown, title, config.minutes) if config.minutes else rf.ProgressBar(shown, title))
+        return watching
 
     began = time.perf_counter()
     utterances = corpus.utterances
@@ -241,7 +242,7 @@ def define_flags() -> None:
     flags.DEFINE_float("hyper_rate", None, "Learning rate of projected Adam on the hypers.", lower_bound=0.0)
     flags.DEFINE_integer("validation_size", None, "Frames that each hypergradient looks at.", lower_bound=1)
     flags.DEFINE_bool("carry", None, "Keep Z across updates of the hypers; --nocarry sets it to 0.")
-    flags.DEFINE_integer("steps", None, "The budget of one training, in steps.", lower_bound=1)
+    flags.DEFINE_integer("steps", None, "The budget: training steps in real time.", lower_bound=1)
     flags.DEFINE_integer(
         "plain_factor", None, "Plain training, also in a search, has so many times as many steps.", lower_bound=1
     )

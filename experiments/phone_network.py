@@ -164,7 +164,7 @@ def accuracy_on(data: Speech) -> Callable[[Params, tf.Tensor], tf.Tensor]:
         return tf.cast(tf.argmax(logits(p, x), 1, tf.int32) == y, tf.float32)
 
     def accuracy(p: Params, frames: tf.Tensor) -> tf.Tensor:
-        filled = tf.pad(frames, [[0, -len(frames) % CHUNK]])  # with the first frame, which is not counted again
+        filled = tf.pad(frames, [[0, -len(frames) % CHUNK]])  # with frame 0, whatever it is: it is cut off again below
         found = [hits(p, filled[i : i + CHUNK]) for i in range(0, len(filled), CHUNK)]
         return tf.reduce_mean(tf.concat(found, 0)[: len(frames)])
 

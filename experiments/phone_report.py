@@ -19,6 +19,24 @@ PAPER_ON_THE_WAY = {
     "RTHO": (59.45, 61.21, 62.88), "RTHO-NT": (56.51, 60.91, 62.11),
 }  # fmt: skip
 
+STATES = {"best": "accuracy", "last": "last_accuracy"}
+COMPARISONS = [  # method and its state, minus another and its state
+    ("RTHO", "last", "Vanilla", "best"),
+    ("RTHO", "last", "Vanilla, no stopping", "best"),
+    ("RTHO", "last", "RS", "best"),
+    ("RTHO", "last", "SMBO", "best"),
+    ("RTHO-NT", "last", "Vanilla", "best"),
+    ("RTHO-NT", "last", "Vanilla, no stopping", "best"),
+    ("RTHO-NT", "last", "Vanilla, no stopping", "last"),
+    ("RTHO-NT", "last", "RS", "best"),
+    ("RTHO", "best", "RTHO", "last"),
+    ("RTHO-NT", "best", "RTHO-NT", "last"),
+]
+LABELS = {
+    "training accuracy": "training", "validation accuracy": "validation", "value": "on a random subset",
+    "eta": "learning rate $\\eta$", "mu": "momentum factor $\\mu$", "rho": "$\\rho$",
+}  # fmt: skip
+
 Record = dict[str, Any]
 
 
@@ -66,24 +84,9 @@ def comparisons(records: list[Record]) -> str:
     for method, state, other, state_of_other in COMPARISONS:
         pairs = _pairs(records, method, other)
         if pairs:
-            found = difference(pairs, KEYS[state], KEYS[state_of_other])
+            found = difference(pairs, STATES[state], STATES[state_of_other])
             lines.append(f"| {method}, {state} | {other}, {state_of_other} | {found} | {len(pairs)} |")
     return "\n".join(lines) + "\n"
-
-
-KEYS = {"best": "accuracy", "last": "last_accuracy"}
-COMPARISONS = [
-    ("RTHO", "last", "Vanilla", "best"),
-    ("RTHO", "last", "Vanilla, no stopping", "best"),
-    ("RTHO", "last", "RS", "best"),
-    ("RTHO", "last", "SMBO", "best"),
-    ("RTHO-NT", "last", "Vanilla", "best"),
-    ("RTHO-NT", "last", "Vanilla, no stopping", "best"),
-    ("RTHO-NT", "last", "Vanilla, no stopping", "last"),
-    ("RTHO-NT", "last", "RS", "best"),
-    ("RTHO", "best", "RTHO", "last"),
-    ("RTHO-NT", "best", "RTHO-NT", "last"),
-]
 
 
 def _pairs(records: list[Record], method: str, other: str) -> list[tuple[Record, Record]]:
@@ -150,9 +153,3 @@ def figure_4(curve: History, title: str, hyper_batch: int, path: Path) -> None:
     axes[1, 1].set(title="Weight of the secondary task", xlabel=f"hyper-batches of {hyper_batch} steps")
     figure.suptitle(title)
     common.save_figure(figure, path)
-
-
-LABELS = {
-    "training accuracy": "training", "validation accuracy": "validation", "value": "on a random subset",
-    "eta": "learning rate $\\eta$", "mu": "momentum factor $\\mu$", "rho": "$\\rho$",
-}  # fmt: skip

@@ -9,7 +9,7 @@ import tensorflow as tf
 import rfho2 as rf
 from rfho2 import errors, loops, nest
 from rfho2.hypergradients.compiled import Compiled
-from rfho2.hypergradients.engine import Probe
+from rfho2.hypergradients.engine import GoingOn, Probe
 from rfho2.types import HyperGradient, Hypers, Nest
 
 fixed = rf.HyperUpdate(lambda hypers: (), lambda grads, opt_state, hypers: (dict(hypers), opt_state), {"method": "fixed"})
@@ -23,7 +23,7 @@ class PlainCarry(NamedTuple):
     t: tf.Tensor
 
 
-class PlainTraining:
+class PlainTraining(GoingOn):
     """`hyper_batch` training steps at a time, and the one objective's value after them; hypergradients are given as zero.
 
     As `rf.real_time`, without Z: for runs with fixed hypers that are compared with it.
@@ -45,15 +45,6 @@ class PlainTraining:
 
         self._advance = Compiled(advance, jit_compile)
 
-    @property
-    def jit_compiled(self) -> bool:
-        """Whether XLA compiles it; known after the first call."""
-        return self._advance.jit_compiled
-
-    def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
-        """The first steps."""
-        return self.advance(self.start(params, hypers), hypers, k)[0]
-
     def start(self, params: Nest, hypers: Hypers) -> PlainCarry:
         """s_0 and t = 0."""
         return PlainCarry(self.initial_state(params, hypers), tf.constant(0))
@@ -62,7 +53,3 @@ class PlainTraining:
         """`hyper_batch` more steps."""
         hypers = errors.checked_hypers(hypers, self.problem.dynamics.params(carry.state))
         return self._advance(carry, hypers, tf.convert_to_tensor(k, tf.int32))
-
-    def initial_state(self, params: Nest, hypers: Hypers) -> Nest:
-        """s_0."""
-        return self.problem.dynamics.init(*self._probe(params, hypers))

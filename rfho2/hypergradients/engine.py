@@ -52,6 +52,35 @@ class Probe:
         return params, hypers
 
 
+class GoingOn:
+    """What engines share whose hyper-iterations go on with one training, instead of starting it again."""
+
+    problem: Problem
+    _probe: Probe
+    _advance: Compiled
+
+    @property
+    def jit_compiled(self) -> bool:
+        """Whether XLA compiles it; known after the first call."""
+        return self._advance.jit_compiled
+
+    def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
+        """The hypergradient at the end of the first hyper-batch."""
+        return self.advance(self.start(params, hypers), hypers, k)[0]
+
+    def start(self, params: Nest, hypers: Hypers) -> Any:
+        """What is carried on, before the first hyper-batch."""
+        raise NotImplementedError
+
+    def advance(self, carry: Any, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Any]:
+        """The next hyper-batch."""
+        raise NotImplementedError
+
+    def initial_state(self, params: Nest, hypers: Hypers) -> Nest:
+        """s_0."""
+        return self.problem.dynamics.init(*self._probe(params, hypers))
+
+
 class BatchEngine:
     """An engine that trains from the start at every hyper-iteration (reverse and forward)."""
 

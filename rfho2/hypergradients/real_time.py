@@ -9,7 +9,7 @@ import tensorflow as tf
 from rfho2 import errors, nest
 from rfho2.batches import Stream
 from rfho2.hypergradients.compiled import Compiled
-from rfho2.hypergradients.engine import Probe
+from rfho2.hypergradients.engine import GoingOn, Probe
 from rfho2.hypergradients.forward import Tangent, count, directions, hypergradient_of, push_steps, start_tangent
 from rfho2.problem import Problem
 from rfho2.types import HyperGradient, Hypers, Nest
@@ -50,7 +50,7 @@ def real_time(problem: Problem, hyper_batch: int, carry: bool = True, jit_compil
     return RealTimeEngine(problem, hyper_batch, carry, jit_compile)
 
 
-class RealTimeEngine:
+class RealTimeEngine(GoingOn):
     """See `real_time`."""
 
     def __init__(self, problem: Problem, hyper_batch: int, carry: bool, jit_compile: bool | None):
@@ -80,15 +80,6 @@ class RealTimeEngine:
 
         self._advance = Compiled(advance, jit_compile)
 
-    @property
-    def jit_compiled(self) -> bool:
-        """Whether XLA compiles it; known after the first call."""
-        return self._advance.jit_compiled
-
-    def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
-        """The hypergradient at the end of the first hyper-batch."""
-        return self.advance(self.start(params, hypers), hypers, k)[0]
-
     def start(self, params: Nest, hypers: Hypers) -> RealTimeCarry:
         """s_0, Z_0 = ds_0/d hypers and t = 0."""
         tangent = self._start(*self._probe(params, hypers))
@@ -99,7 +90,3 @@ class RealTimeEngine:
         hypers = errors.checked_hypers(hypers, self.problem.dynamics.params(carry.state))
         window = None if self._stream is None else self._stream.take(self.settings["hyper_batch"])
         return self._advance(carry, hypers, tf.convert_to_tensor(k, tf.int32), window)
-
-    def initial_state(self, params: Nest, hypers: Hypers) -> Nest:
-        """s_0."""
-        return self.problem.dynamics.init(*self._probe(params, hypers))
