@@ -4,15 +4,18 @@ BIN := .venv/bin
 READY := .venv/.ready
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: test check check-all lint fuzz bench bench-large demo clean
+.PHONY: test check check-all lint docs fuzz bench bench-large demo clean
 
 test: $(READY)          ## the tests
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 check: lint test        ## what a change has to pass
 
-check-all: lint         ## check, and the long grids, several processes, benchmarks' correctness
+check-all: lint .venv/.docs  ## check, and the long grids, several processes, benchmarks' correctness, docs and notebooks
 	$(BIN)/python -m pytest -n 2
+
+docs: .venv/.docs       ## the documentation as HTML in docs/_build; a warning is an error
+	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -38,5 +41,9 @@ $(READY): setup.py requirements.txt
 	$(BIN)/pip install --quiet --editable ".[dev]"
 	touch $@
 
+.venv/.docs: $(READY)
+	$(BIN)/pip install --quiet --editable ".[docs]"
+	touch $@
+
 clean:
-	rm -rf .venv results build *.egg-info
+	rm -rf .venv results build docs/_build *.egg-info

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 import os
 import platform
 import re
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,11 +43,15 @@ def run_main(main: Callable[[], None]) -> None:
             sys.exit(1)
         except KeyboardInterrupt:
             again = [argument for argument in sys.argv[1:] if argument.lstrip("-") not in ("noresume", "resume=false")]
-            command = shlex.join(["python", "-m", f"experiments.{Path(sys.argv[0]).stem}", *again])
-            print(f"\nStopped; everything finished is kept. To go on, run again: {command}", file=sys.stderr)
+            print(f"\nStopped; everything finished is kept. To go on, run again: {command(again)}", file=sys.stderr)
             sys.exit(130)
 
     app.run(guarded)
+
+
+def command(arguments: Sequence[str]) -> str:
+    """What to type to run this binary with the arguments."""
+    return shlex.join(["python", "-m", f"experiments.{Path(sys.argv[0]).stem}", *arguments])
 
 
 def given(config: type) -> dict[str, Any]:
@@ -82,9 +87,12 @@ def environment() -> dict[str, str]:
 
 
 def write_results(path: Path, config: Any, results: list[dict[str, Any]], timing: dict[str, Any]) -> None:
-    """`results.json`: all that two runs with one seed share, and the times apart."""
+    """`results.json`: all that two runs with one seed share, and the times apart; `results.run.json`: command and date."""
     content = {"config": dataclasses.asdict(config), "environment": environment(), "results": results, "timing": timing}
     write_text(path, json.dumps(content, indent=2, default=str) + "\n")
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    run = {"command": command(sys.argv[1:]), "finished": now}
+    write_text(path.with_suffix(".run.json"), json.dumps(run, indent=2) + "\n")
 
 
 def keep_settings(path: Path, settings: dict[str, Any], resume: bool) -> None:

@@ -7,6 +7,8 @@ is computed exactly, backwards, forwards, or in real time while training goes on
 ICML 2017.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from rfho2 import batches
 from rfho2.constraints import (
     Box,
@@ -28,6 +30,18 @@ from rfho2.problem import Objective, Problem, RunningCost
 from rfho2.projected_adam import HyperUpdate, projected_adam
 from rfho2.types import Best, HyperGradient, Result, Run
 
+if TYPE_CHECKING:
+    from rfho2.keras_bridge import (
+        Cleaned,
+        KerasModel,
+        RealTimeTuner,
+        Tuned,
+        cross_entropy,
+        from_keras,
+        per_example_weights,
+        tune,
+    )
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -37,6 +51,7 @@ __all__ = [
     "CSVLogger",
     "Callback",
     "Check",
+    "Cleaned",
     "Constraint",
     "DivergenceError",
     "Dynamics",
@@ -44,6 +59,7 @@ __all__ = [
     "HyperGradient",
     "HyperOptimizer",
     "HyperUpdate",
+    "KerasModel",
     "L1Ball",
     "L2Ball",
     "NonNegative",
@@ -51,26 +67,41 @@ __all__ = [
     "Plan",
     "Problem",
     "ProgressBar",
+    "RealTimeTuner",
     "Result",
     "Run",
     "RunningCost",
     "Simplex",
     "SymmetricNonNegative",
     "TensorBoard",
+    "Tuned",
     "adagrad",
     "adam",
     "adamw",
     "auto",
     "batches",
     "check_hypergradient",
+    "cross_entropy",
     "fixed_product",
     "forward",
+    "from_keras",
     "gradient_descent",
     "momentum",
     "nesterov",
+    "per_example_weights",
     "plan",
     "projected_adam",
     "real_time",
     "reverse",
     "rmsprop",
+    "tune",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Names of the Keras bridge, when they are first asked for: Keras takes long to import."""
+    if name in __all__:
+        from rfho2 import keras_bridge
+
+        return getattr(keras_bridge, name)
+    raise AttributeError(f"module 'rfho2' has no attribute '{name}'")

@@ -77,7 +77,7 @@ class NonNegative(Box):
 
 @dataclass(frozen=True)
 class BoxL1Ball:
-    """{x : low <= x <= high, sum |x| <= radius}: at most so much weight in all, and in each entry (data hyper-cleaning).
+    """`{x : low <= x <= high, sum |x| <= radius}`: at most so much weight in all, and in each entry (data hyper-cleaning).
 
     The projection is x_i = clip(soft(y_i, tau), low, high) with the least tau >= 0 that keeps the sum within the radius,
     found exactly from the sorted points where an entry reaches a bound. It is *not* clipping followed by an L1 projection.
@@ -118,7 +118,7 @@ class BoxL1Ball:
 
 @dataclass(frozen=True)
 class L1Ball:
-    """{x : sum |x| <= radius}.
+    """`{x : sum |x| <= radius}`.
 
     >>> L1Ball(1.0).project(tf.constant([2.0, -1.5, 0.1])).numpy().tolist()
     [0.75, -0.25, 0.0]
@@ -168,7 +168,7 @@ class Simplex:
 
 @dataclass(frozen=True)
 class L2Ball:
-    """{x : ||x||_2 <= radius}, over all entries.
+    """`{x : ||x||_2 <= radius}`, over all entries.
 
     >>> L2Ball(1.0).project(tf.constant([3.0, 4.0], tf.float64)).numpy().round(6).tolist()
     [0.6, 0.8]

@@ -172,10 +172,15 @@ def infeasible(name: str, constraint: Any, value: tf.Tensor) -> ValueError:
     )
 
 
-def diverged(iteration: int, quantities: Mapping[str, Any], result: Result | None = None) -> DivergenceError:
-    """A hyper-iteration whose value or hypergradient is not finite; `quantities` are those looked at, by name."""
+def diverged(
+    iteration: int, quantities: Mapping[str, Any], result: Result | None = None, limit: float = np.inf
+) -> DivergenceError:
+    """A hyper-iteration whose value or hypergradient is not finite, or whose value exceeds the limit.
+
+    `quantities` are those looked at, by name.
+    """
     norms = {name: float(np.linalg.norm(np.asarray(value, np.float64).ravel())) for name, value in quantities.items()}
-    bad = [name for name, norm in norms.items() if not np.isfinite(norm)]
+    bad = [name for name, norm in norms.items() if not np.isfinite(norm)] or [f"nothing, but the value is above {limit:.6g}"]
     shown = ", ".join(f"{name}: {norm:.6g}" for name, norm in norms.items())
     kept = f"Everything up to hyper-iteration {iteration - 1} is kept in .result." if iteration else "It was the first."
     return DivergenceError(
@@ -184,4 +189,16 @@ def diverged(iteration: int, quantities: Mapping[str, Any], result: Result | Non
         f"sqrt at 0 in the loss. {kept}",
         iteration,
         result,
+    )
+
+
+def with_story(error: DivergenceError, setbacks: tuple[str, ...]) -> DivergenceError:
+    """The error of a run that gives up, with each time before that it went back."""
+    if not setbacks:
+        return error
+    story = "\n".join(f"  {number}. {text}" for number, text in enumerate(setbacks, 1))
+    return DivergenceError(
+        f"{error} It went back {len(setbacks)} times before:\n{story}",
+        error.iteration,
+        error.result,
     )

@@ -24,8 +24,25 @@ Stop = Callable[[list[dict[str, float]]], bool]
 """history -> whether that is enough."""
 
 
+Again = Callable[[Hypers], Hypers]
+"""hypers -> hypers to try the same hyper-iteration with again, because those gave no finite numbers."""
+
+SETBACKS = 10  # in a row, after which a run gives up
+
+
+class Good(NamedTuple):
+    """The last hyper-iteration with finite numbers: its hypers and hypergradient, and the optimiser before it moved."""
+
+    hypers: dict[str, tf.Tensor]
+    opt_state: Nest
+    grads: dict[str, tf.Tensor]
+
+
 class Progress(NamedTuple):
-    """Where a run is: everything that the next hyper-iteration, k, depends on, and what came of those before."""
+    """Where a run is: everything that the next hyper-iteration, k, depends on, and what came of those before.
+
+    `setbacks` tells of each time that it went back; `in_a_row` counts those since the last finite numbers.
+    """
 
     k: int
     hypers: dict[str, tf.Tensor]
@@ -34,6 +51,9 @@ class Progress(NamedTuple):
     state: Nest
     best: Best | None
     history: list[dict[str, float]]
+    good: Good | None = None
+    setbacks: tuple[str, ...] = ()
+    in_a_row: int = 0
 
 
 class HyperOptimizer:
@@ -50,6 +70,11 @@ class HyperOptimizer:
         history, such as a metric's.
       stop: history -> whether to end before `iterations`; asked before each hyper-iteration. A pure function of the history,
         so that a run that is taken up again ends where it would have ended.
+      on_divergence: what to do where a value or hypergradient is not finite. "raise" ends with `rf.DivergenceError`.
+        "backtrack" returns to the last hypers that were fine, halves the hyper-rate and moves from there again. A function
+        hypers -> hypers says with which hypers to try this hyper-iteration again; in real time also from Z = 0, because what
+        led astray is in it. Both give up after ten times in a row, with the whole story in the error.
+      limit: history -> number that the value may not exceed; above it counts as divergence too.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: (w - 1.0) ** 2
@@ -68,6 +93,8 @@ class HyperOptimizer:
         metrics: Metrics | None = None,
         best_by: str = "value",
         stop: Stop | None = None,
+        on_divergence: str | Again = "raise",
+        limit: Callable[[list[dict[str, float]]], float] | None = None,
     ):
         if not hasattr(engine, "advance"):
             raise TypeError(f"engine is {type(engine).__name__}; pass rf.reverse(problem), rf.forward(problem), ...")
@@ -75,8 +102,14 @@ class HyperOptimizer:
             raise TypeError(f"optimizer is {type(optimizer).__name__}; pass rf.projected_adam(...) or an rf.HyperUpdate.")
         if not isinstance(callbacks, Sequence):
             raise TypeError(f"callbacks is {type(callbacks).__name__}; pass a list, such as [rf.ProgressBar()].")
+        if on_divergence not in ("raise", "backtrack") and not callable(on_divergence):
+            raise ValueError(
+                f"on_divergence is {on_divergence!r}; choose 'raise', 'backtrack' or a function hypers -> hypers."
+            )
         self.engine = engine
         self.optimizer = optimizer
+        self.on_divergence = on_divergence
+        self.limit = limit
         self.callbacks = tuple(callbacks)
         self.metrics = metrics
         self.best_by = best_by
@@ -119,10 +152,13 @@ class HyperOptimizer:
             while not self._over(progress, iterations):
                 try:
                     progress = self._iterate(progress)
-                except errors.DivergenceError:
-                    if store is not None and progress.k % checkpoint_every and _stream(self.engine) is None:
-                        self._save(store, progress)
-                    raise
+                except errors.DivergenceError as error:
+                    if self._gives_up(progress):
+                        if store is not None and progress.k % checkpoint_every and _stream(self.engine) is None:
+                            self._save(store, progress)
+                        raise errors.with_story(error, progress.setbacks) from None
+                    progress = self._back(progress, error)
+                    continue
                 if store is not None and (progress.k % checkpoint_every == 0 or self._over(progress, iterations)):
                     self._save(store, progress)
         finally:
@@ -131,6 +167,26 @@ class HyperOptimizer:
 
     def _over(self, progress: Progress, iterations: int) -> bool:
         return progress.k >= iterations or (self.stop is not None and self.stop(progress.history))
+
+    def _gives_up(self, progress: Progress) -> bool:
+        nowhere = self.on_divergence == "backtrack" and not hasattr(
+            getattr(progress.good, "opt_state", None), "learning_rate"
+        )
+        return self.on_divergence == "raise" or nowhere or progress.in_a_row >= SETBACKS
+
+    def _back(self, now: Progress, error: errors.DivergenceError) -> Progress:
+        """Hyper-iteration k once more, with other hypers."""
+        if callable(self.on_divergence):
+            hypers = errors.checked_hypers(self.on_divergence(now.hypers), nest.flatten(now.state))
+            opt_state, good = self.optimizer.init(hypers), None  # moments of what led astray are of no use
+            now = now._replace(carry=getattr(self.engine, "forget", lambda carry: carry)(now.carry))
+        else:
+            assert now.good is not None
+            rate = {name: r / 2 for name, r in now.good.opt_state.learning_rate.items()}
+            good = now.good._replace(opt_state=now.good.opt_state._replace(learning_rate=rate))
+            hypers, opt_state = self.optimizer.update(good.grads, good.opt_state, good.hypers)
+        setbacks = (*now.setbacks, str(error).split(" Try a smaller")[0])
+        return now._replace(hypers=hypers, opt_state=opt_state, good=good, setbacks=setbacks, in_a_row=now.in_a_row + 1)
 
     def _start(self, params: Nest, hypers: dict[str, tf.Tensor]) -> Progress:
         carry = self.engine.start(params, hypers)
@@ -143,8 +199,9 @@ class HyperOptimizer:
         found, carry = self.engine.advance(now.carry, now.hypers, now.k)
         values = _values(found)
         looked_at = {**values, **{f"hypergradient of {name}": grad for name, grad in found.grads.items()}}
-        if not all(np.all(np.isfinite(quantity)) for quantity in looked_at.values()):
-            raise errors.diverged(now.k, looked_at, _result(now))
+        limit = np.inf if self.limit is None else self.limit(now.history)
+        if values["value"] > limit or not all(np.all(np.isfinite(quantity)) for quantity in looked_at.values()):
+            raise errors.diverged(now.k, looked_at, _result(now), limit)
         hypers, opt_state = self.optimizer.update(found.grads, now.opt_state, now.hypers)
         before = now.history[-1]["seconds"] if now.history else 0.0
         seconds = before + time.perf_counter() - began  # the algorithm's own: metrics and callbacks come after
@@ -160,7 +217,8 @@ class HyperOptimizer:
         }  # a hyper or metric of the same name does not hide the driver's own
         best = self._better(now, found, row)
         self._tell("on_hyper_iteration", now.k, now.hypers, found, extra)
-        return Progress(now.k + 1, hypers, opt_state, carry, found.state, best, [*now.history, row])
+        good = Good(now.hypers, now.opt_state, dict(found.grads))
+        return Progress(now.k + 1, hypers, opt_state, carry, found.state, best, [*now.history, row], good, now.setbacks)
 
     def _better(self, now: Progress, found: HyperGradient, row: dict[str, float]) -> Best | None:
         if self.best_by not in row:
@@ -203,20 +261,41 @@ class HyperOptimizer:
 
     def _save(self, store: Store, p: Progress) -> None:
         assert p.best is not None
-        arrays = (p.hypers, p.opt_state, p.carry, p.state, p.best.hypers, p.best.state)
-        record = {"k": p.k, "best_value": p.best.value, "best_iteration": p.best.iteration, "history": p.history}
+        good = p.good or Good(p.hypers, p.opt_state, p.hypers)  # after a setback there may be none: the place stays taken
+        arrays = (p.hypers, p.opt_state, p.carry, p.state, p.best.hypers, p.best.state, good)
+        record = {
+            "k": p.k,
+            "best_value": p.best.value,
+            "best_iteration": p.best.iteration,
+            "history": p.history,
+            "good": p.good is not None,
+            "setbacks": p.setbacks,
+            "in_a_row": p.in_a_row,
+        }
         stream = _stream(self.engine)
         store.save(p.k, arrays, record, None if stream is None else lambda place: stream.save(place / "stream"))
 
     def _load(self, store: Store, start: Progress) -> Progress:
-        template = (start.hypers, start.opt_state, start.carry, start.state, start.hypers, start.state)
+        good = Good(start.hypers, start.opt_state, start.hypers)
+        template = (start.hypers, start.opt_state, start.carry, start.state, start.hypers, start.state, good)
         stream = _stream(self.engine)
         loaded = store.load(template, None if stream is None else lambda place: stream.restore(place / "stream"))
         if loaded is None:
             return start
-        (hypers, opt_state, carry, state, best_hypers, best_state), record = loaded
+        (hypers, opt_state, carry, state, best_hypers, best_state, good), record = loaded
         best = Best(best_hypers, best_state, record["best_value"], record["best_iteration"])
-        return Progress(record["k"], hypers, opt_state, carry, state, best, record["history"])
+        return Progress(
+            record["k"],
+            hypers,
+            opt_state,
+            carry,
+            state,
+            best,
+            record["history"],
+            good if record["good"] else None,
+            tuple(record["setbacks"]),
+            record["in_a_row"],
+        )
 
 
 def _result(progress: Progress) -> Result:

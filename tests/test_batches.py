@@ -123,9 +123,9 @@ def test_shuffled_refuses(data, batch_size, message):
 # permutation
 
 
-def test_permutation_is_a_bijection_for_every_n():
+def test_permutation_is_a_bijection():
     number = seed(7)
-    for n in range(1, 201):
+    for n in (*range(1, 35), 49, 53, 64, 97, 100, 127, 199, 255, 256, 257):  # squares, primes, powers of 2, both kinds
         image = permutation(tf.range(n), n, number, tf.constant(n)).numpy()
         assert sorted(image) == list(range(n)), (n, number)
 

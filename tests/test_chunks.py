@@ -24,7 +24,7 @@ def test_chunks_give_what_reverse_gives(chunk):
 
 
 def test_chunks_under_xla():
-    problem, params, hypers = build("softmax_regression", "adam", dtype=tf.float32)
+    problem, params, hypers = build("softmax_regression", "momentum", dtype=tf.float32)
     whole, found = (rf.forward(problem, chunk=chunk, jit_compile=True)(params, hypers) for chunk in (None, 6))
     assert_agree(found.grads, whole.grads, rtol=1e-4)
 

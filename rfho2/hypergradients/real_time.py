@@ -85,6 +85,10 @@ class RealTimeEngine(GoingOn):
         tangent = self._start(*self._probe(params, hypers))
         return RealTimeCarry(tangent.state, tangent.sensitivity, tf.constant(0))
 
+    def forget(self, carry: RealTimeCarry) -> RealTimeCarry:
+        """The same training with Z = 0: how it came here is forgotten."""
+        return carry._replace(sensitivity=nest.zeros_like(carry.sensitivity))
+
     def advance(self, carry: RealTimeCarry, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, RealTimeCarry]:
         """`hyper_batch` more steps, and the hypergradient at their end on validation batch k."""
         hypers = errors.checked_hypers(hypers, self.problem.dynamics.params(carry.state))

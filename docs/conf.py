@@ -1,0 +1,48 @@
+"""The documentation: Markdown pages, and the API from docstrings. `sphinx-build docs docs/_build` makes it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+project = "rfho2"
+author = copyright = "the authors of rfho2"
+(version,) = re.findall(r'__version__ = "(.+)"', (ROOT / "rfho2" / "__init__.py").read_text())
+release = version
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+source_suffix = {".md": "markdown"}
+exclude_patterns = ["_build", "examples", "notebooks"]
+html_theme = "furo"
+html_title = f"rfho2 {version}"
+
+myst_heading_anchors = 3
+default_role = "code"  # what stands between single backticks in a docstring
+
+autodoc_member_order = "bysource"
+autodoc_type_aliases = {name: name for name in ("Nest", "Hypers", "Batches", "Value", "Loss", "Setting", "Metrics", "Stop")}
+autodoc_typehints_format = "short"
+napoleon_use_ivar = True  # fields of a NamedTuple stand in its signature already
+python_maximum_signature_line_length = 100
+
+FORMULA = re.compile(r"^[\w{}(), +-]*[\w})] = |^grad = ")
+
+
+def as_restructured_text(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Paragraphs of equations, one on each line, become literal blocks; plurals such as `Objective`s are let through."""
+    paragraphs = "\n".join(lines).split("\n\n")
+    for i, paragraph in enumerate(paragraphs):
+        if i and all(FORMULA.match(line) for line in paragraph.splitlines()) and paragraph.strip():
+            paragraphs[i] = "::\n\n" + "\n".join("    " + line for line in paragraph.splitlines())
+    text = re.sub(r"(`[^`\n]+`)(\w?)", lambda m: m[1] + ("\\ " + m[2] if m[2] else ""), "\n\n".join(paragraphs))
+    lines[:] = text.split("\n")
+
+
+def setup(app: Any) -> None:
+    """Before napoleon, which reads the sections that follow."""
+    app.connect("autodoc-process-docstring", as_restructured_text, priority=400)

@@ -1,0 +1,223 @@
+"""A Keras CNN tuned in real time, beside random search: accuracy and time.
+
+    python -m experiments.keras_real_time --preset=quick
+    python -m experiments.keras_real_time --preset=full
+
+Random search trains the CNN `trials` times with Keras's own `fit`, with hypers drawn at random, and keeps the trial of the
+best validation accuracy. `rf.RealTimeTuner` trains it once, for as many epochs, from a learning rate 100 times smaller and
+from one 10 times larger than the best that the search found. Both see the same digits; the test digits are seen by none.
+Seconds are of everything: building, compiling, training, validation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import matplotlib.pyplot as plt
+import numpy as np
+from absl import flags
+from tqdm import tqdm
+
+import rfho2 as rf
+from data import mnist
+from data.errors import DataError
+from experiments import common
+
+FLAGS = flags.FLAGS
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+THREE = ("learning_rate", "momentum", "weight_decay")
+STARTS = {"100 times too small": 0.01, "10 times too large": 10.0}
+RANGES = {"learning_rate": (1e-4, 1.0), "momentum": (0.5, 0.99), "weight_decay": (1e-6, 1e-2)}  # that are searched
+
+Record = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Everything that the results depend on."""
+
+    train: int = 10_000
+    validation: int = 2_500
+    epochs: int = 5
+    batch_size: int = 50
+    trials: int = 20
+    hyper_batch: int = 20
+    seeds: tuple[int, ...] = (0,)
+
+
+PRESETS = {"full": Config(), "quick": Config(train=2_000, validation=1_000, epochs=2, trials=4)}
+
+
+def cnn(seed: int) -> keras.Model:
+    """Two convolutions and a linear layer: 5,258 weights."""
+    keras.utils.set_random_seed(seed)
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input([28, 28, 1]),
+            layers.Conv2D(8, 5, strides=2, activation="relu"),
+            layers.Conv2D(16, 3, strides=2, activation="relu"),
+            layers.Flatten(),
+            layers.Dense(10),
+        ]
+    )
+
+
+def digits(config: Config, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Training, validation and test images with their true labels."""
+    split = mnist.noisy_split(mnist.load(), seed, config.train, config.validation)
+    parts = [(split.train.images, split.true_labels), tuple(split.validation), tuple(split.test)]
+    return [(images.reshape(-1, 28, 28, 1), labels) for images, labels in parts]
+
+
+def drawn(hypers: Sequence[str], rng: np.random.Generator) -> dict[str, float]:
+    """Learning rate, 1 - momentum and weight decay, each uniform in its logarithm."""
+    found = {}
+    for name in hypers:
+        low, high = (1 - end if name == "momentum" else end for end in RANGES[name])
+        value = float(np.exp(rng.uniform(*np.log(sorted((low, high))))))
+        found[name] = 1 - value if name == "momentum" else value
+    return found
+
+
+def trial(config: Config, seed: int, data: Any, hypers: Mapping[str, float]) -> Record:
+    """One training by Keras with fixed hypers."""
+    train, validation, test = data
+    began = time.perf_counter()
+    optimizer = keras.optimizers.SGD(
+        hypers["learning_rate"], hypers.get("momentum", 0.9), weight_decay=hypers.get("weight_decay")
+    )
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    model = cnn(seed)
+    model.compile(optimizer, LOSS, metrics=["accuracy"])
+    history = model.fit(
+        *train, validation_data=validation, epochs=config.epochs, batch_size=config.batch_size, verbose=0
+    ).history
+    seconds = time.perf_counter() - began
+    return {**hypers, "validation": history["val_accuracy"][-1], "test": accuracy(model, test), "seconds": seconds}
+
+
+def accuracy(model: keras.Model, test: tuple[np.ndarray, np.ndarray]) -> float:
+    """On the test digits, outside of all clocks."""
+    return float(np.mean(model.predict(test[0], batch_size=500, verbose=0).argmax(1) == test[1]))
+
+
+def search(config: Config, seed: int, data: Any, hypers: Sequence[str], bar: tqdm) -> list[Record]:
+    """All trials."""
+    rng = np.random.default_rng(seed)
+    records = []
+    for _ in range(config.trials):
+        records.append(trial(config, seed, data, drawn(hypers, rng)))
+        bar.update()
+    return records
+
+
+def tuned(config: Config, seed: int, data: Any, hypers: Mapping[str, float]) -> tuple[Record, Mapping[str, np.ndarray]]:
+    """One training in real time, and the way that the hypers took."""
+    train, validation, test = data
+    began = time.perf_counter()
+    model = cnn(seed)
+    tuner = rf.RealTimeTuner(model, LOSS, hypers, metrics=["accuracy"], hyper_batch=config.hyper_batch, seed=seed)
+    history = tuner.fit(
+        train[0], train[1], validation_data=validation, epochs=config.epochs, batch_size=config.batch_size, verbose=0
+    )
+    seconds = time.perf_counter() - began
+    last = history.history["val_accuracy"][-1]
+    return {"validation": last, "test": accuracy(model, test), "seconds": seconds}, history.trajectories
+
+
+def run(config: Config) -> tuple[list[Record], list[tuple[Record, Mapping[str, np.ndarray]]]]:
+    """A record for each method, seed and number of hypers; and those in real time with their trajectories."""
+    records: list[Record] = []
+    ways: list[tuple[Record, Mapping[str, np.ndarray]]] = []
+    bar = tqdm(total=len(config.seeds) * 2 * (config.trials + len(STARTS)), unit="training")
+    for seed in config.seeds:
+        data = digits(config, seed)
+        for hypers in (THREE[:1], THREE):
+            trials = search(config, seed, data, hypers, bar)
+            best = max(trials, key=lambda record: record["validation"])
+            of_search = {"seed": seed, "hypers": len(hypers), "method": f"random search, {config.trials} trials"}
+            total = sum(record["seconds"] for record in trials)
+            records.append({**of_search, **best, "seconds": total, "ratio": 1.0})
+            for name, factor in STARTS.items():
+                usual = {"momentum": 0.9, "weight_decay": 1e-4}
+                start = {"learning_rate": factor * best["learning_rate"], **{n: usual[n] for n in hypers[1:]}}
+                record, way = tuned(config, seed, data, start)
+                bar.update()
+                record |= {"seed": seed, "hypers": len(hypers), "method": f"real time, {name}", **start}
+                record["ratio"] = record["seconds"] / total
+                records.append(record)
+                ways.append((record, way))
+    bar.close()
+    return records, ways
+
+
+def table(records: Sequence[Record]) -> str:
+    """One row for each method and number of hypers: the mean over seeds."""
+    lines = ["| hypers | method | test accuracy, % | - random search | seconds | time / random search |"]
+    lines.append("|---|---|---|---|---|---|")
+    for hypers in sorted({r["hypers"] for r in records}):
+        of = [r for r in records if r["hypers"] == hypers]
+        base = np.mean([r["test"] for r in of if r["method"].startswith("random")])
+        for method in dict.fromkeys(r["method"] for r in of):
+            rows = [r for r in of if r["method"] == method]
+            test, seconds, ratio = (np.mean([r[key] for r in rows]) for key in ("test", "seconds", "ratio"))
+            lines.append(
+                f"| {hypers} | {method} | {100 * test:.2f} | {100 * (test - base):+.2f} | {seconds:.1f} | {ratio:.2f} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def draw(ways: Sequence[tuple[Record, Mapping[str, np.ndarray]]], config: Config, path: Path) -> None:
+    """The learning rate and the validation loss against training steps."""
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+    first = [pair for pair in ways if pair[0]["seed"] == config.seeds[0]]
+    for record, way in first:
+        steps = config.hyper_batch * (1 + np.arange(len(way["value"])))
+        label = f"{record['method'].removeprefix('real time, ')}, {record['hypers']} hyper{'s' * (record['hypers'] > 1)}"
+        style = "-" if record["hypers"] == 1 else "--"
+        axes[0].semilogy(steps, way["learning_rate"], style, label=label)
+        axes[1].semilogy(steps, way["value"], style, label=label)
+    axes[0].set(title="Learning rate", xlabel="training steps")
+    axes[1].set(title="Loss on 500 validation digits", xlabel="training steps", ylabel="cross-entropy")
+    axes[0].legend()
+    for axis in axes:
+        axis.grid(alpha=0.3)
+    common.save_figure(figure, path)
+
+
+def main() -> None:
+    """Flags to config, run, and what is written."""
+    config = dataclasses.replace(PRESETS[FLAGS.preset], **common.given(Config))
+    if config.train + config.validation >= 10 * mnist.PER_CLASS:
+        raise DataError(f"--train={config.train} and --validation={config.validation} leave no digits to test on.")
+    output = Path(FLAGS.output_dir)
+    records, ways = run(config)
+    draw(ways, config, output / "learning_rates")
+    common.write_text(output / "table.md", table(records))
+    timing = {"seconds": [record.pop("seconds") for record in records], "ratio": [r.pop("ratio") for r in records]}
+    common.write_results(output / "results.json", config, records, timing)
+    print((output / "table.md").read_text())
+
+
+def define_flags() -> None:
+    """One for each field of the config, and those of the binary."""
+    flags.DEFINE_string("output_dir", "results/keras_real_time", "Where tables and figures go.")
+    flags.DEFINE_enum("preset", "quick", sorted(PRESETS), "The settings; other flags change single ones.")
+    flags.DEFINE_integer("train", None, "Digits to train on.", lower_bound=1)
+    flags.DEFINE_integer("validation", None, "Digits to validate on.", lower_bound=1)
+    flags.DEFINE_integer("epochs", None, "Of each training.", lower_bound=1)
+    flags.DEFINE_integer("batch_size", None, "Of training.", lower_bound=1)
+    flags.DEFINE_integer("trials", None, "Of random search.", lower_bound=1)
+    flags.DEFINE_integer("hyper_batch", None, "Steps between two updates of the hypers.", lower_bound=1)
+    flags.DEFINE_list("seeds", None, "Of digits, weights and trials.")
+
+
+if __name__ == "__main__":
+    define_flags()
+    common.run_main(main)

@@ -1,0 +1,127 @@
+"""Keras's epochs and callbacks, told of what the driver of the hypers does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from rfho2.batches import Stream
+from rfho2.keras_bridge.data import Source
+from rfho2.types import HyperGradient, Hypers, Nest, Result, Run
+
+if TYPE_CHECKING:
+    from rfho2.keras_bridge.real_time_tuner import RealTimeTuner
+
+REFUSED = {
+    "LearningRateScheduler": "the tuner sets the learning rate; leave 'learning_rate' out of hypers and train without it",
+    "ReduceLROnPlateau": "the tuner sets the learning rate",
+    "BackupAndRestore": "it does not know of the hypers; pass checkpoint_dir to fit instead",
+}
+
+
+def check_callbacks(callbacks: Sequence[Any]) -> None:
+    """Refuses callbacks that could not do here what they are for."""
+    for callback in callbacks:
+        name = type(callback).__name__
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise TypeError(f"callbacks has {name}, which is no keras.callbacks.Callback.")
+        if name in REFUSED:
+            raise ValueError(f"callbacks has {name}, which cannot work here: {REFUSED[name]}.")
+
+
+class Epochs:
+    """A callback of the driver that calls those of Keras, and writes the weights into the model at the end of each epoch.
+
+    Args:
+      tuner: whose fit this is.
+      source: the training batches.
+      x: inputs, for batch norm's moving statistics.
+      held_out: validation arrays.
+      epochs, per_epoch: their number, and the updates of the hypers in each.
+      callbacks, verbose: Keras's.
+    """
+
+    def __init__(
+        self,
+        tuner: RealTimeTuner,
+        source: Source,
+        x: Any,
+        held_out: tuple[Nest, Nest],
+        epochs: int,
+        per_epoch: int,
+        callbacks: Sequence[keras.callbacks.Callback] | None,
+        verbose: str | int,
+    ):
+        self.tuner, self.source, self.x, self.held_out = tuner, source, x, held_out
+        self.epochs, self.per_epoch = epochs, per_epoch
+        self.iterations = epochs * per_epoch
+        shown = 1 if verbose == "auto" else int(verbose)
+        self.callbacks = keras.callbacks.CallbackList(
+            list(callbacks or ()),
+            add_history=True,
+            add_progbar=shown != 0,
+            model=tuner.model,
+            verbose=shown,
+            epochs=epochs,
+            steps=per_epoch,
+        )
+        self._loss = tf.function(self._training_loss, autograph=False)
+        self._looks = iter(source.batches.dataset) if isinstance(source.batches, Stream) else None
+        self._sum = 0.0
+
+    def _training_loss(self, params: Nest, batch: Nest) -> tf.Tensor:
+        (x, y), _ = batch
+        return self.tuner.training.objective(params, {}, (x, y))
+
+    def metrics(self, state: Nest, hypers: Hypers, k: int) -> dict[str, float]:
+        """The hypers as users know them, and the loss on a training batch."""
+        batch = next(self._looks) if self._looks is not None else self.source.batches(tf.constant(k))
+        params = self.tuner.training.dynamics().params(state)
+        return {**self.tuner.knobs.named(hypers), "loss": float(self._loss(params, batch))}
+
+    def on_start(self, run: Run) -> None:
+        """Training begins, or goes on."""
+        self.callbacks.on_train_begin()
+        if run.first % self.per_epoch and run.first < self.iterations:
+            self.callbacks.on_epoch_begin(run.first // self.per_epoch)
+
+    def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
+        """A hyper-batch has ended, and perhaps an epoch."""
+        epoch, batch = divmod(k, self.per_epoch)
+        if batch == 0:
+            self._sum = 0.0
+            self.callbacks.on_epoch_begin(epoch)
+        self.callbacks.on_train_batch_begin(batch)
+        self._sum += extra["loss"]
+        logs = {**extra, "loss": self._sum / (batch + 1)}
+        self.callbacks.on_train_batch_end(batch, dict(logs))
+        if batch == self.per_epoch - 1:
+            self._write(hypergradient.state)
+            self.callbacks.on_epoch_end(epoch, {**logs, **self._evaluated()})
+
+    def _write(self, state: Nest) -> None:
+        params = self.tuner.training.dynamics().params(state)
+        self.tuner.training.model.assign(params, self.x)
+
+    def _evaluated(self) -> dict[str, float]:
+        x, y = self.held_out
+        found = self.tuner.model.evaluate(x, y, batch_size=256, verbose=0, return_dict=True)
+        return {f"val_{name}": float(value) for name, value in found.items()}
+
+    def on_end(self, result: Result) -> None:
+        """Training ended: as planned, by a callback, or by Ctrl-C, in the middle of an epoch."""
+        stopped = bool(self.tuner.model.stop_training) or len(result.history) >= self.iterations
+        if not stopped:
+            self._write(result.state)
+        self.callbacks.on_train_end()
+
+    def history(self, result: Result) -> keras.callbacks.History:
+        """Keras's, with `.trajectories` of every update."""
+        found = self.tuner.model.history
+        names = [name for name in result.history[-1] if not name.startswith("hypergradient/")]
+        found.trajectories = {name: np.array([row[name] for row in result.history]) for name in names}
+        return found

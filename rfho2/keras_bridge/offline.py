@@ -1,0 +1,135 @@
+"""Tuning a Keras model offline: whole trainings again and again, each with better hypers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from rfho2 import batches, errors, loops, nest
+from rfho2.hyper_optimizer import HyperOptimizer
+from rfho2.hypergradients import Engine, forward, reverse
+from rfho2.hypergradients.compiled import Compiled
+from rfho2.keras_bridge import data
+from rfho2.keras_bridge.training import check, train_with
+from rfho2.planner import auto
+from rfho2.problem import Problem
+from rfho2.projected_adam import projected_adam
+from rfho2.types import Hypers, Nest, Result
+
+METHODS = ("auto", "reverse", "forward")
+
+
+class Tuned(NamedTuple):
+    """What `tune` found.
+
+    Attributes:
+      hypers: the best, as users know them.
+      model: the model that was given, with the refitted weights.
+      result: of the driver: history, best hyper-iteration, last state.
+    """
+
+    hypers: dict[str, np.ndarray]
+    model: keras.Model
+    result: Result
+
+
+def tune(
+    model: keras.Model,
+    loss: Any,
+    train: Any,
+    validation: Any,
+    hypers: Sequence[str] | Mapping[str, Any] = ("learning_rate",),
+    method: str = "auto",
+    *,
+    steps: int = 200,
+    batch_size: int = 32,
+    iterations: int = 30,
+    optimizer: str = "momentum",
+    per_layer: bool = False,
+    hyper_rate: float = 0.2,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    refit: bool = True,
+    memory: str | int | None = None,
+    callbacks: Sequence[Any] = (),
+    batch_norm: str = "batch",
+    seed: int = 0,
+    checkpoint_dir: str | os.PathLike[str] | None = None,
+    jit_compile: bool | None = None,
+) -> Tuned:
+    """The hypers that make `steps` steps of training end with the lowest validation loss, and the model trained with them.
+
+    Args:
+      model, loss, hypers, optimizer, per_layer, ranges, batch_norm, seed, jit_compile: as for `rf.RealTimeTuner`.
+      train, validation: pairs of arrays (x, y), or finite `tf.data.Dataset`s of batches of them; read into memory.
+      method: "reverse" (many hypers), "forward" (few hypers, long training), or "auto", which measures and chooses.
+      steps: T, of each training.
+      batch_size: of training.
+      iterations: hyper-iterations: trainings, about 3 times as long as plain ones in reverse mode.
+      hyper_rate: about the factor by which a learning rate moves at each, minus one.
+      refit: whether the model is trained once more, with the best hypers, on training and validation examples together;
+        False leaves it with the weights that the best hypers gave on the training examples.
+      memory: such as "2GB", what "auto" may use.
+      callbacks: rfho2's own, such as `rf.ProgressBar()`.
+      checkpoint_dir: a killed call that is made again with the same directory goes on where it was.
+
+    >>> import keras
+    >>> import rfho2 as rf
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(80, 3)).astype("float32")
+    >>> y = x @ np.array([1.0, -2.0, 0.5], "float32")
+    >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+    >>> found = rf.tune(model, "mse", (x[:60], y[:60]), (x[60:], y[60:]), {"learning_rate": 1e-3}, "reverse",
+    ...                 steps=20, iterations=5, jit_compile=False)
+    >>> found.result.best.value < found.result.history[0]["value"]
+    True
+    """
+    if method not in METHODS:
+        raise ValueError(f"method is {method!r}; choose one of {METHODS}.")
+    examples, held_out = data.in_memory(train, "train"), data.in_memory(validation, "validation")
+    inner = train_with(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
+    check(model, inner, examples, batch_norm)
+    chosen, params = inner.knobs, inner.model.params
+
+    def problem(data: tuple[Nest, Nest]) -> Problem:
+        size = errors.check_count("batch_size", batch_size, most=len(nest.flatten(data)[0]))
+        order = batches.seeded(batches.shuffled(data, size, seed), seed + 1)
+        return Problem(inner.dynamics(), inner.objective, steps, order, batches.full(held_out))
+
+    driver = HyperOptimizer(
+        _engine(problem(examples), method, memory, jit_compile),
+        projected_adam(chosen.rates(hyper_rate), chosen.constraints()),
+        callbacks,
+        lambda state, hypers, k: chosen.named(hypers),
+        on_divergence=chosen.slower,
+    )
+    result = driver.run(params, chosen.inside(chosen.start), iterations, checkpoint_dir)
+    assert result.best is not None
+    state = result.best.state
+    if refit:
+        both = nest.map(lambda a, b: np.concatenate([a, b]), examples, held_out)
+        state = _trained(problem(both), params, result.best.hypers, jit_compile)
+    inner.model.assign(inner.dynamics().params(state), examples[0])
+    return Tuned({n: v.numpy() for n, v in chosen.outside(result.best.hypers).items()}, model, result)
+
+
+def _engine(problem: Problem, method: str, memory: str | int | None, jit_compile: bool | None) -> Engine:
+    if method == "auto":
+        return auto(problem, memory)
+    return reverse(problem, jit_compile=jit_compile) if method == "reverse" else forward(problem, jit_compile=jit_compile)
+
+
+def _trained(problem: Problem, params: Nest, hypers: Hypers, jit_compile: bool | None) -> Nest:
+    """s_T."""
+
+    def run(params: Nest, hypers: Hypers) -> Nest:
+        def body(state: Nest, t: tf.Tensor) -> Nest:
+            return problem.dynamics.step(state, hypers, problem.batch(t), t)
+
+        return loops.fold(body, problem.dynamics.init(params, hypers), 0, problem.steps)
+
+    return Compiled(run, jit_compile)(params, dict(hypers))

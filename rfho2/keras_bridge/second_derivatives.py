@@ -1,0 +1,126 @@
+"""Are a model's second derivatives right? One product with the Hessian, beside differences of the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from rfho2 import nest
+from rfho2.types import Nest
+
+TOLERANCE = {"float64": 1e-3, "float32": 0.05}  # relative; hidden stop_gradients cost percents, rounding less
+SCALES = {"float64": (1e-4, 1e-5, 1e-6), "float32": (0.1, 0.03, 0.01)}
+"""Of the params. The best counts, because a large one may step over a kink of a ReLU and a small one drown in rounding."""
+UNDIFFERENTIABLE = (LookupError, tf.errors.UnimplementedError, tf.errors.NotFoundError)
+
+
+def check_second_derivatives(call: Callable[[Nest], tuple[Nest, tf.Tensor]], params: Nest, name: str) -> None:
+    """Refuses a model whose Hessian is not the derivative of its gradient.
+
+    The function differentiated is a random form of the outputs plus the model's own losses: in float64, or in float32 where
+    a layer knows nothing else.
+
+    Args:
+      call: params -> (outputs, sum of the losses).
+      params: where.
+      name: the model's, for messages.
+    """
+    try:
+        double = nest.map(lambda p: tf.cast(p, tf.float64), params)
+        outputs, _ = call(double)
+        params = double
+    except (TypeError, tf.errors.OpError):
+        outputs, _ = call(params)
+    dtype = nest.flatten(params)[0].dtype
+    rng = np.random.default_rng(0)
+
+    def random() -> Nest:
+        return nest.map(lambda p: tf.constant(rng.normal(size=p.shape) * max(float(np.std(p)), 0.01), dtype), params)
+
+    direction = random()
+    # Not at a kink: biases of 0 and inputs of 0 put a ReLU right on it.
+    params = nest.map(lambda p, d: p + 0.1 * d, params, random())
+    weights = [tf.constant(rng.normal(size=out.shape), dtype) for out in nest.flatten(outputs)]
+
+    def scalar(p: Nest) -> tf.Tensor:
+        outputs, losses = call(p)
+        pairs = zip(weights, nest.flatten(outputs), strict=True)
+        return losses + tf.add_n([tf.reduce_sum(w * tf.tanh(tf.cast(out, dtype))) for w, out in pairs])
+
+    def gradient(p: Nest) -> Nest:
+        with tf.GradientTape() as tape:
+            tape.watch(p)
+            value = scalar(p)
+        return nest.dense(tape.gradient(value, p, unconnected_gradients=tf.UnconnectedGradients.ZERO))
+
+    def product(p: Nest) -> Nest:
+        with tf.GradientTape() as tape:
+            tape.watch(p)
+            slope = nest.dot(gradient(p), direction)
+        return nest.dense(tape.gradient(slope, p, unconnected_gradients=tf.UnconnectedGradients.ZERO))
+
+    graph = tf.function(product, autograph=False)
+    try:
+        exact = graph(params)
+    except UNDIFFERENTIABLE as error:
+        raise ValueError(
+            f"model '{name}': an op has no second derivative, which hypergradients need: {_first_line(error)} "
+            f"Exchange the layer that uses it."
+        ) from error
+    slope_at = tf.function(gradient, autograph=False)
+    apart = min(_error(exact, _difference(slope_at, params, direction, scale)) for scale in SCALES[dtype.name])
+    if not apart <= TOLERANCE[dtype.name]:
+        ops = _stopped(graph.get_concrete_function(params).graph)
+        suspects = f" Ops that stop gradients: {', '.join(ops)}." if ops else ""
+        raise ValueError(
+            f"model '{name}': its second derivatives are wrong by {100 * apart:.2g} % (a product with the Hessian beside "
+            f"differences of the gradient), so that hypergradients would be wrong without any error.{suspects} Rewrite the "
+            f"layer without them, or pass check=False if it is meant so."
+        )
+
+
+def _difference(gradient: Callable[[Nest], Nest], params: Nest, direction: Nest, scale: float) -> Nest:
+    ahead, behind = (gradient(nest.map(lambda p, d, s=s: p + s * d, params, direction)) for s in (scale, -scale))
+    return nest.map(lambda a, b: (a - b) / (2 * scale), ahead, behind)
+
+
+def _error(exact: Nest, near: Nest) -> float:
+    apart = nest.map(tf.subtract, exact, near)
+    size = max(float(nest.dot(near, near)), float(nest.dot(exact, exact)), 1e-37)
+    return float(np.sqrt(float(nest.dot(apart, apart)) / size))
+
+
+def _stopped(graph: Any) -> list[str]:
+    """Names of the layers' own ops that stop a gradient."""
+    stopping = {"StopGradient", "PreventGradient", "Round", "Sign", "Floor"}
+    return sorted({op.name for op in graph.get_operations() if op.type in stopping and not op.name.startswith("gradient")})[
+        :5
+    ]
+
+
+def _first_line(error: Exception) -> str:
+    text = str(getattr(error, "message", error)).strip().splitlines()[0][:200]
+    return text if text.endswith(".") else text + "."
+
+
+def example_input(model: keras.Model, layers: Sequence[keras.Layer], examples: int = 4) -> Nest | None:
+    """Random inputs of the model's own shapes; None where it does not say them (a subclassed model)."""
+    specs = getattr(model, "inputs", None)
+    if not specs:
+        return None
+    rng = np.random.default_rng(0)
+    indices = [layer.input_dim for layer in layers if isinstance(layer, keras.layers.Embedding)]
+
+    def draw(spec: Any) -> tf.Tensor:
+        shape = [examples, *(size or 7 for size in spec.shape[1:])]
+        whole = indices or not tf.as_dtype(spec.dtype).is_floating
+        values = rng.integers(0, min(indices, default=2), shape) if whole else rng.normal(size=shape)
+        return tf.constant(values, spec.dtype)
+
+    drawn = [draw(spec) for spec in specs]
+    structure = getattr(model, "_inputs_struct", None)  # a dict of inputs, where the model was built with one
+    return nest.pack(structure, drawn) if structure is not None else drawn[0] if len(drawn) == 1 else drawn

@@ -1,0 +1,137 @@
+"""The inner problem of a Keras model: its loss with the hypers in their places, and the objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from rfho2 import nest
+from rfho2.dynamics import Dynamics
+from rfho2.dynamics.base import Loss
+from rfho2.keras_bridge.knobs import KNOBS, PER_LAYER, SETTINGS, Knobs, knobs
+from rfho2.keras_bridge.losses import Losses, check_labels, losses
+from rfho2.keras_bridge.model import KerasModel, Params, from_keras
+from rfho2.types import Hypers, Nest
+
+
+class Training(NamedTuple):
+    """A Keras model to train.
+
+    Attributes:
+      model: as pure functions.
+      loss: of labels and outputs.
+      knobs: the hypers.
+      optimizer: a key of `knobs.SETTINGS`.
+      fixed: values of the optimiser's settings that are no hypers.
+      layers: for each param, its layer's number, if layers have learning rates of their own.
+
+    It is made by `train_with`.
+    """
+
+    model: KerasModel
+    loss: Losses
+    knobs: Knobs
+    optimizer: str
+    fixed: dict[str, float]
+    layers: dict[str, int] | None = None
+
+    def value(self, params: Params, hypers: Hypers, batch: Nest) -> tf.Tensor:
+        """What training minimises; the batch is ((x, y), seed)."""
+        (x, y), seed = batch
+        known = self.knobs.outside(hypers)
+        outputs, penalties = self.model.apply(params, x, training=True, seed=seed, return_losses=True)
+        value = self.loss(y, outputs, None, known.get("label_smoothing"), known.get("loss_weights"))
+        if "weight_decay" in known and self.optimizer != "adamw":
+            value += self._decay(params, known["weight_decay"])
+        return value + known.get("regularization", 1.0) * penalties
+
+    def _decay(self, params: Params, rate: tf.Tensor) -> tf.Tensor:
+        """rate / 2 |kernels|^2; biases and scales are left alone."""
+        layers = self.layers or {}
+        rates = {path: rate[layers[path]] if layers else rate for path in params}
+        kernels = {path: p for path, p in params.items() if p.shape.rank > 1}
+        return tf.add_n([0.5 * rates[path] * tf.reduce_sum(tf.square(p)) for path, p in kernels.items()])
+
+    def objective(self, params: Params, hypers: Hypers, batch: Nest) -> tf.Tensor:
+        """What the hypers minimise: the plain loss, without penalties, of outputs as in use."""
+        x, y = batch
+        return self.loss(y, self.model.apply(params, x, training=False))
+
+    def dynamics(self, loss: Loss | None = None) -> Dynamics:
+        """The optimiser, whose settings are hypers or numbers.
+
+        Args:
+          loss: instead of `value`.
+        """
+        make, settings = SETTINGS[self.optimizer]
+
+        def setting(name: str) -> Callable[[Hypers, tf.Tensor], Any]:
+            def at(hypers: Hypers, t: tf.Tensor) -> Any:
+                value = self.knobs.outside({name: hypers[name]})[name]
+                if self.layers and name in PER_LAYER:
+                    return {path: value[layer] for path, layer in self.layers.items()}
+                return value
+
+            return at
+
+        chosen = {name: setting(name) if name in self.knobs.start else self.fixed[name] for name in settings}
+        return make(loss or self.value, **chosen)
+
+
+def train_with(
+    model: keras.Model,
+    loss: Any,
+    hypers: Sequence[str] | Mapping[str, Any],
+    optimizer: str,
+    per_layer: bool,
+    ranges: Mapping[str, tuple[float, float]] | None,
+    batch_norm: str,
+) -> Training:
+    """From what a user asks for; `check` looks at the data."""
+    pure = from_keras(model, batch_norm=batch_norm, check=False)
+    layers = layers_of(model, pure.params) if per_layer else {}
+    names = {number: path.rsplit("/", 1)[0] for path, number in layers.items()}
+    outputs = list(getattr(model, "output_names", None) or ["output"])
+    chosen = knobs(hypers, ranges, optimizer, [names[i] for i in sorted(names)], outputs)
+    fixed = {name: KNOBS[name].start for name in SETTINGS[optimizer][1]}
+    return Training(pure, losses(loss), chosen, optimizer, fixed, layers or None)
+
+
+def layers_of(model: keras.Model, params: Params) -> dict[str, int]:
+    """For each param, the number of the layer that owns it, among those that have params, in the model's order."""
+    owners: dict[int, int] = {}
+    for number, layer in enumerate(model._flatten_layers(include_self=False)):
+        if not list(layer._flatten_layers(include_self=False)):  # no other layer inside
+            owners |= {id(variable): number for variable in layer.trainable_variables}
+    found = [owners.get(id(variable), -1) for variable in model.trainable_variables]
+    numbers = sorted(set(found))
+    return {path: numbers.index(number) for path, number in zip(params, found, strict=True)}
+
+
+def values_of(model: keras.Model, params: Params) -> Params:
+    """The model's weights as they are now, with the paths of `params`."""
+    return {path: tf.identity(v.value) for path, v in zip(params, model.trainable_variables, strict=True)}
+
+
+def check(model: keras.Model, training: Training, examples: tuple[Nest, Nest], batch_norm: str) -> None:
+    """What is wrong with model, loss or labels is said here, before a graph is built, and not by TensorFlow."""
+    few = nest.map(lambda a: a[:8], examples)
+    from_keras(model, few[0], batch_norm)
+    check_labels(training.loss, examples[1], model(few[0], training=False))
+    check_gradient(training, values_of(model, training.model.params), few)
+
+
+def check_gradient(training: Training, params: Params, examples: tuple[Nest, Nest]) -> None:
+    """Refuses a loss that the params do not reach."""
+    with tf.GradientTape() as tape:
+        tape.watch(params)
+        value = training.objective(params, {}, examples)
+    if all(g is None for g in nest.flatten(tape.gradient(value, params))):
+        names = ", ".join(one.name for one in training.loss.each)
+        raise ValueError(
+            f"loss {names} has no gradient by the model's weights: a metric such as accuracy counts, it does not slope. "
+            f"Pass a differentiable loss, and the metric as metrics=[...]."
+        )

@@ -1,0 +1,96 @@
+"""Going back where the numbers are no longer finite, instead of ending."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rfho2 as rf
+
+WALL = 1.5  # hypers above it give NaN
+
+
+def objective(w, hypers, batch):
+    h = hypers["h"]
+    return tf.square(h - 1.4) + tf.math.log(WALL - h) * 0.0 + 0.0 * w
+
+
+def tuner(rate=2.0, on_divergence="backtrack", method="reverse", **options):
+    problem = rf.Problem(rf.gradient_descent(lambda w, hypers, batch: w**2 + 0 * hypers["h"], 0.1), objective, steps=2)
+    engines = {"reverse": rf.reverse, "real_time": lambda p, jit_compile: rf.real_time(p, 2, jit_compile=jit_compile)}
+    engine = engines[method](problem, jit_compile=False)
+    return rf.HyperOptimizer(engine, rf.projected_adam(rate), on_divergence=on_divergence, **options)
+
+
+def run(tuner, iterations=6, start=0.0, **options):
+    return tuner.run(tf.constant(1.0), {"h": start}, iterations, **options)
+
+
+@pytest.mark.parametrize("method", ["reverse", "real_time"])
+def test_backtracking_halves_the_step_until_it_is_fine(method):
+    result = run(tuner(method=method), 2)
+    assert [row["h"] for row in result.history] == pytest.approx([0.0, 1.0], abs=1e-5)  # 2.0 was over the wall
+    assert [row["iteration"] for row in result.history] == [0, 1]
+
+
+def test_the_smaller_rate_stays():
+    result = run(tuner(), 8)
+    steps = np.abs(np.diff([row["h"] for row in result.history]))
+    assert np.all(steps < 1.0 + 1e-5)
+    assert all(np.isfinite(row["value"]) for row in result.history)
+
+
+def test_raising_is_the_default():
+    with pytest.raises(rf.DivergenceError, match="hyper-iteration 1"):
+        run(tuner(on_divergence="raise"))
+
+
+def test_nothing_to_go_back_to():
+    with pytest.raises(rf.DivergenceError, match="hyper-iteration 0"):
+        run(tuner(), start=1.6)
+
+
+def test_it_gives_up_with_the_whole_story():
+    with pytest.raises(rf.DivergenceError) as caught:
+        run(tuner(rate=1e6))  # ten halvings are not enough
+    message = str(caught.value)
+    assert "It went back 10 times before" in message
+    assert message.count("hyper-iteration 1: not finite") == 11
+    assert caught.value.iteration == 1
+    assert len(caught.value.result.history) == 1
+
+
+def test_a_function_says_what_to_try():
+    seen = []
+
+    def lower(hypers):
+        seen.append(float(hypers["h"]))
+        return {"h": hypers["h"] - 1.0}
+
+    result = run(tuner(rate=0.01, on_divergence=lower), start=3.0)
+    assert seen == [3.0, 2.0]
+    assert result.history[0]["h"] == 1.0
+
+
+def test_a_run_that_went_back_goes_on_after_a_kill_to_the_same_bits(tmp_path):
+    whole = run(tuner(), 8)
+    run(tuner(), 1, checkpoint_dir=tmp_path)  # the next one goes over the wall, from what the checkpoint holds
+    run(tuner(), 3, checkpoint_dir=tmp_path)
+    result = run(tuner(), 8, checkpoint_dir=tmp_path)
+    assert [row["h"] for row in result.history] == [row["h"] for row in whole.history]
+    assert float(result.hypers["h"]) == float(whole.hypers["h"])
+
+
+def test_callbacks_are_told_of_finished_hyper_iterations_only():
+    told = []
+
+    class Record(rf.Callback):
+        def on_hyper_iteration(self, k, hypers, hypergradient, extra):
+            told.append((k, float(hypers["h"])))
+
+    run(tuner(callbacks=[Record()]), 2)
+    assert told == [(0, 0.0), (1, pytest.approx(1.0, abs=1e-5))]
+
+
+def test_an_unknown_way_is_refused():
+    with pytest.raises(ValueError, match="on_divergence is 'again'"):
+        tuner(on_divergence="again")

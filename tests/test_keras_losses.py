@@ -1,0 +1,108 @@
+"""Keras losses as functions: values, derivatives by labels, and labels of the wrong kind."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rfho2 as rf
+from rfho2.keras_bridge.losses import check_labels, losses
+
+RNG = np.random.default_rng(0)
+LOGITS = tf.constant(RNG.normal(size=(6, 3)), tf.float32)
+LABELS = RNG.integers(0, 3, 6)
+ONE_HOT = keras.utils.to_categorical(LABELS, 3)
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels"),
+    [
+        (keras.losses.SparseCategoricalCrossentropy(from_logits=True), LABELS),
+        (keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum"), LABELS),
+        (keras.losses.CategoricalCrossentropy(from_logits=True), ONE_HOT),
+        (keras.losses.MeanSquaredError(), ONE_HOT),
+        (keras.losses.Huber(), ONE_HOT),
+    ],
+    ids=lambda x: getattr(x, "name", ""),
+)
+def test_the_value_is_kerass(loss, labels):
+    np.testing.assert_allclose(losses(loss)(labels, LOGITS), loss(labels, LOGITS), rtol=1e-6)
+
+
+def test_names_and_functions_will_do():
+    expected = np.mean((ONE_HOT - LOGITS.numpy()) ** 2)
+    for loss in ("mse", lambda y, out: tf.reduce_mean(tf.square(y - out), -1), keras.losses.mean_squared_error):
+        np.testing.assert_allclose(losses(loss)(tf.constant(ONE_HOT), LOGITS), expected, rtol=1e-6)
+
+
+def test_weights_multiply_examples():
+    weights = tf.constant(RNG.uniform(size=6), tf.float32)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    np.testing.assert_allclose(losses(loss)(LABELS, LOGITS, weights), loss(LABELS, LOGITS, sample_weight=weights), rtol=1e-6)
+
+
+@pytest.mark.parametrize("from_logits", [True, False])
+@pytest.mark.parametrize("kind", ["sparse", "one-hot"])
+def test_label_smoothing_is_that_of_keras(kind, from_logits):
+    outputs = LOGITS if from_logits else tf.nn.softmax(LOGITS)
+    theirs = keras.losses.CategoricalCrossentropy(from_logits=from_logits, label_smoothing=0.2)(ONE_HOT, outputs)
+    make = keras.losses.SparseCategoricalCrossentropy if kind == "sparse" else keras.losses.CategoricalCrossentropy
+    ours = losses(make(from_logits=from_logits))(
+        LABELS if kind == "sparse" else ONE_HOT, outputs, smoothing=tf.constant(0.2)
+    )
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def mixed(entropy):
+    """d/ds of the gradient by the logits, where s smooths the labels."""
+    logits, s = tf.cast(LOGITS, tf.float64), tf.constant(0.1, tf.float64)
+    with tf.GradientTape() as outer:
+        outer.watch(s)
+        with tf.GradientTape() as inner:
+            inner.watch(logits)
+            value = tf.reduce_sum(entropy((1 - s) * ONE_HOT.astype("float64") + s / 3, logits))
+        slope = tf.reduce_sum(inner.gradient(value, logits) * tf.cos(logits))
+    return outer.gradient(slope, s)
+
+
+def test_the_mixed_derivative_by_labels_and_logits():
+    def softmax_form(targets, logits):
+        return -tf.reduce_sum(targets * (logits - tf.reduce_logsumexp(logits, -1, keepdims=True)), -1)
+
+    np.testing.assert_allclose(mixed(rf.cross_entropy), mixed(softmax_form), rtol=1e-12)
+
+
+def test_label_smoothing_of_another_loss_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"MeanSquaredError.*only SparseCategoricalCrossentropy"):
+        losses(keras.losses.MeanSquaredError())(ONE_HOT, LOGITS, smoothing=tf.constant(0.1))
+
+
+def test_integer_labels_with_a_one_hot_loss():
+    with pytest.raises(ValueError, match=r"wants one-hot labels of 3 classes.*to_categorical"):
+        check_labels(losses("categorical_crossentropy"), LABELS, LOGITS)
+
+
+def test_one_hot_labels_with_a_sparse_loss():
+    with pytest.raises(ValueError, match="wants a class index"):
+        check_labels(losses("sparse_categorical_crossentropy"), ONE_HOT, LOGITS)
+
+
+def test_labels_out_of_range():
+    with pytest.raises(ValueError, match=r"from 0 to 7.*classes 0 to 2"):
+        check_labels(losses("sparse_categorical_crossentropy"), np.array([0, 7]), LOGITS)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", keras.metrics.SparseCategoricalAccuracy()])
+def test_a_metric_is_no_loss(metric):
+    with pytest.raises(TypeError, match="has no gradient"):
+        losses(metric)
+
+
+def test_an_unknown_loss_is_named():
+    with pytest.raises(ValueError, match="'cross'"):
+        losses("cross")
+
+
+def test_as_many_losses_as_outputs():
+    with pytest.raises(ValueError, match=r"2 outputs.*labels for 1 and 2 losses"):
+        losses(["mse", "mse"])(ONE_HOT, [LOGITS, LOGITS])
