@@ -71,7 +71,8 @@ class Epochs:
         )
         self._loss = tf.function(self._training_loss, autograph=False)
         self._looks = iter(source.batches.dataset) if isinstance(source.batches, Stream) else None
-        self._sum = 0.0
+        self._losses: list[float] = []  # of this epoch
+        self._written: Nest = None  # the state that the model has
 
     def _training_loss(self, params: Nest, batch: Nest) -> tf.Tensor:
         (x, y), _ = batch
@@ -93,11 +94,11 @@ class Epochs:
         """A hyper-batch has ended, and perhaps an epoch."""
         epoch, batch = divmod(k, self.per_epoch)
         if batch == 0:
-            self._sum = 0.0
+            self._losses = []
             self.callbacks.on_epoch_begin(epoch)
         self.callbacks.on_train_batch_begin(batch)
-        self._sum += extra["loss"]
-        logs = {**extra, "loss": self._sum / (batch + 1)}
+        self._losses.append(extra["loss"])
+        logs = {**extra, "loss": float(np.mean(self._losses))}
         self.callbacks.on_train_batch_end(batch, dict(logs))
         if batch == self.per_epoch - 1:
             self._write(hypergradient.state)
@@ -106,6 +107,7 @@ class Epochs:
     def _write(self, state: Nest) -> None:
         params = self.tuner.training.dynamics().params(state)
         self.tuner.training.model.assign(params, self.x)
+        self._written = state
 
     def _evaluated(self) -> dict[str, float]:
         x, y = self.held_out
@@ -113,9 +115,8 @@ class Epochs:
         return {f"val_{name}": float(value) for name, value in found.items()}
 
     def on_end(self, result: Result) -> None:
-        """Training ended: as planned, by a callback, or by Ctrl-C, in the middle of an epoch."""
-        stopped = bool(self.tuner.model.stop_training) or len(result.history) >= self.iterations
-        if not stopped:
+        """Training ended: as planned, by a callback, by Ctrl-C in the middle of an epoch, or it had ended before."""
+        if self._written is not result.state:
             self._write(result.state)
         self.callbacks.on_train_end()
 

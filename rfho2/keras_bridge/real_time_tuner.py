@@ -20,8 +20,13 @@ from rfho2.problem import Problem
 from rfho2.projected_adam import projected_adam
 from rfho2.types import Hypers, Nest
 
-LOST = 0.5  # of what the validation loss has fallen by
-NOISE = 0.2  # of the validation loss at the start, which parts of the validation data may differ by
+BETA_1, BETA_2 = (
+    0.5,
+    0.9,
+)  # hypergradients change by orders of magnitude on the way: a long memory would follow them too late
+LOOK = 3  # hyper-batches
+LOST = 0.1  # of what the validation loss has fallen by
+NOISE = 0.1  # of the validation loss at the start, which parts of the validation data may differ by
 
 
 class RealTimeTuner:
@@ -114,7 +119,8 @@ class RealTimeTuner:
           validation_data: a pair of arrays, or a dataset, on which the hypers are tuned: read into memory.
           epochs, batch_size, callbacks, steps_per_epoch, verbose: as in Keras's `fit`; a smaller last batch is left out.
             "Batches" in callbacks are hyper-batches.
-          checkpoint_dir: a killed fit that is started again with the same directory goes on where it was.
+          checkpoint_dir: a killed fit that is started again with the same directory goes on where it was; what callbacks
+            remember, such as the best epoch so far, they begin anew.
 
         Returns:
           Keras's `History`: loss, val_loss, metrics and the hypers at the end of each epoch; and `.trajectories`, the same
@@ -140,10 +146,10 @@ class RealTimeTuner:
         watch = Epochs(self, source, x, held_out, epochs, max(1, round(source.steps / hyper_batch)), callbacks, verbose)
         engine = real_time(problem, hyper_batch, self.carry, self._jit_compile)
         params = values_of(self.model, self.training.model.params)
-        inside = self._not_too_large(engine, params, inside)
+        start = self._not_too_large(engine, params, inside)
         driver = HyperOptimizer(
             engine,
-            projected_adam(self.knobs.rates(self.hyper_rate), sets, beta_2=0.99),
+            projected_adam(self.knobs.rates(self.hyper_rate), sets, beta_1=BETA_1, beta_2=BETA_2),
             [watch],
             watch.metrics,
             stop=lambda history: bool(self.model.stop_training),
@@ -151,15 +157,15 @@ class RealTimeTuner:
             limit=self._limit(held_out),
         )
         self.model.stop_training = False
-        result = driver.run(params, inside, watch.iterations, checkpoint_dir)
+        result = driver.run(params, start, watch.iterations, checkpoint_dir)
         self.hypers = {name: value.numpy() for name, value in self.knobs.outside(result.hypers).items()}
         return watch.history(result)
 
     def _not_too_large(self, engine: Engine, params: Nest, hypers: Hypers) -> Hypers:
-        """The hypers with the learning rate, as given or smaller by factors of 4, of which one hyper-batch makes the most.
+        """The hypers with the learning rate, as given or smaller by factors of 4, that does best in the first hyper-batches.
 
         What a rate that is too large spoils in its first steps (dead units) no hypergradient brings back. Two rates in a row
-        that are no better end the search: most starts cost two hyper-batches.
+        that are no better end the search.
         """
         best, least, worse = hypers, _value(engine, params, hypers), 0
         while worse < 2:
@@ -185,6 +191,9 @@ class RealTimeTuner:
 
 
 def _value(engine: Engine, params: Nest, hypers: Hypers) -> float:
-    """The validation loss after one hyper-batch; infinite where it is not a number."""
-    value = float(cast(tf.Tensor, engine(params, hypers).value))
+    """The validation loss after some hyper-batches with these hypers; infinite where it is not a number."""
+    carry = engine.start(params, hypers)
+    for _ in range(LOOK):
+        found, carry = engine.advance(carry, hypers, 0)
+    value = float(cast(tf.Tensor, found.value))
     return value if np.isfinite(value) else np.inf
