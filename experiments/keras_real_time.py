@@ -141,7 +141,7 @@ def run(config: Config) -> tuple[list[Record], list[tuple[Record, Mapping[str, n
         for hypers in (THREE[:1], THREE):
             trials = search(config, seed, data, hypers, bar)
             best = max(trials, key=lambda record: record["validation"])
-            of_search = {"seed": seed, "hypers": len(hypers), "method": f"random search, {config.trials} trials"}
+            of_search = {"seed": seed, "number_of_hypers": len(hypers), "method": f"random search, {config.trials} trials"}
             total = sum(record["seconds"] for record in trials)
             records.append({**of_search, **best, "seconds": total, "ratio": 1.0})
             for name, factor in STARTS.items():
@@ -149,7 +149,7 @@ def run(config: Config) -> tuple[list[Record], list[tuple[Record, Mapping[str, n
                 start = {"learning_rate": factor * best["learning_rate"], **{n: usual[n] for n in hypers[1:]}}
                 record, way = tuned(config, seed, data, start)
                 bar.update()
-                record |= {"seed": seed, "hypers": len(hypers), "method": f"real time, {name}", **start}
+                record |= {"seed": seed, "number_of_hypers": len(hypers), "method": f"real time, {name}", **start}
                 record["ratio"] = record["seconds"] / total
                 records.append(record)
                 ways.append((record, way))
@@ -161,8 +161,8 @@ def table(records: Sequence[Record]) -> str:
     """One row for each method and number of hypers: the mean over seeds."""
     lines = ["| hypers | method | test accuracy, % | - random search | seconds | time / random search |"]
     lines.append("|---|---|---|---|---|---|")
-    for hypers in sorted({r["hypers"] for r in records}):
-        of = [r for r in records if r["hypers"] == hypers]
+    for hypers in sorted({r["number_of_hypers"] for r in records}):
+        of = [r for r in records if r["number_of_hypers"] == hypers]
         base = np.mean([r["test"] for r in of if r["method"].startswith("random")])
         for method in dict.fromkeys(r["method"] for r in of):
             rows = [r for r in of if r["method"] == method]
@@ -179,8 +179,9 @@ def draw(ways: Sequence[tuple[Record, Mapping[str, np.ndarray]]], config: Config
     first = [pair for pair in ways if pair[0]["seed"] == config.seeds[0]]
     for record, way in first:
         steps = config.hyper_batch * (1 + np.arange(len(way["value"])))
-        label = f"{record['method'].removeprefix('real time, ')}, {record['hypers']} hyper{'s' * (record['hypers'] > 1)}"
-        style = "-" if record["hypers"] == 1 else "--"
+        number = record["number_of_hypers"]
+        label = f"{record['method'].removeprefix('real time, ')}, {number} hyper{'s' * (number > 1)}"
+        style = "-" if number == 1 else "--"
         axes[0].semilogy(steps, way["learning_rate"], style, label=label)
         axes[1].semilogy(steps, way["value"], style, label=label)
     axes[0].set(title="Learning rate", xlabel="training steps")

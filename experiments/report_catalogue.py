@@ -120,6 +120,16 @@ EXPERIMENTS = (
         digits_table, "Where it ended",
     ),
     Experiment(
+        "keras_real_time", "A Keras model in real time",
+        "A CNN is trained once from a bad learning rate, beside the best of many random trials.",
+        "number_of_hypers",
+        (
+            Piece("table.md", "Test accuracy and seconds of everything; means over seeds"),
+            Piece("learning_rates.png", "Learning rate and validation loss while the CNN trains"),
+        ),
+        flags=" --preset=quick",
+    ),
+    Experiment(
         "complexity", "What a hypergradient costs (paper, Appendix A)",
         "Seconds against the number of hypers, memory against the number of weights.",
         "panel",

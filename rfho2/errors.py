@@ -13,12 +13,16 @@ from rfho2.types import Hypers, Nest, Result
 
 
 class DivergenceError(ArithmeticError):
-    """A value or hypergradient is not finite; `.result` holds every hyper-iteration finished before."""
+    """A value or hypergradient is not finite, or (`.finite`) a value is above a limit.
 
-    def __init__(self, message: str, iteration: int, result: Result | None = None):
+    `.result` holds every hyper-iteration finished before.
+    """
+
+    def __init__(self, message: str, iteration: int, result: Result | None = None, finite: bool = False):
         super().__init__(message)
         self.iteration = iteration
         self.result = result
+        self.finite = finite
 
 
 def _floating_tensor(argument: str, value: Any, dtype: tf.DType | None = None) -> tf.Tensor:
@@ -180,15 +184,17 @@ def diverged(
     `quantities` are those looked at, by name.
     """
     norms = {name: float(np.linalg.norm(np.asarray(value, np.float64).ravel())) for name, value in quantities.items()}
-    bad = [name for name, norm in norms.items() if not np.isfinite(norm)] or [f"nothing, but the value is above {limit:.6g}"]
+    bad = [name for name, norm in norms.items() if not np.isfinite(norm)]
+    wrong = f"not finite: {', '.join(bad)}" if bad else f"the value is above the limit, {limit:.6g}"
     shown = ", ".join(f"{name}: {norm:.6g}" for name, norm in norms.items())
     kept = f"Everything up to hyper-iteration {iteration - 1} is kept in .result." if iteration else "It was the first."
     return DivergenceError(
-        f"hyper-iteration {iteration}: not finite: {', '.join(bad)}. Norms: {shown}. Try a smaller inner learning rate or "
+        f"hyper-iteration {iteration}: {wrong}. Norms: {shown}. Try a smaller inner learning rate or "
         f"an upper bound on it (rf.Box), a smaller hyper learning rate, fewer steps, or float64; look for log(0), 0/0 and "
         f"sqrt at 0 in the loss. {kept}",
         iteration,
         result,
+        not bad,
     )
 
 

@@ -28,6 +28,7 @@ Again = Callable[[Hypers], Hypers]
 """hypers -> hypers to try the same hyper-iteration with again, because those gave no finite numbers."""
 
 SETBACKS = 10  # in a row, after which a run gives up
+PATIENCE = 2  # setbacks in a row, after which a value above the limit is taken as it is
 
 
 class Good(NamedTuple):
@@ -74,7 +75,8 @@ class HyperOptimizer:
         "backtrack" returns to the last hypers that were fine, halves the hyper-rate and moves from there again. A function
         hypers -> hypers says with which hypers to try this hyper-iteration again; in real time also from Z = 0, because what
         led astray is in it. Both give up after ten times in a row, with the whole story in the error.
-      limit: history -> number that the value may not exceed; above it counts as divergence too.
+      limit: history -> number that the value should not exceed; above it counts as divergence too, but not more than twice
+        in a row: what is still above is taken as it is.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: (w - 1.0) ** 2
@@ -178,6 +180,10 @@ class HyperOptimizer:
         """Hyper-iteration k once more, with other hypers."""
         if callable(self.on_divergence):
             hypers = errors.checked_hypers(self.on_divergence(now.hypers), nest.flatten(now.state))
+            if all(np.array_equal(hypers[name], now.hypers[name]) for name in hypers):  # it would come to the same
+                if not error.finite:
+                    raise errors.with_story(error, now.setbacks)
+                return now._replace(in_a_row=PATIENCE)
             opt_state, good = self.optimizer.init(hypers), None  # moments of what led astray are of no use
             now = now._replace(carry=getattr(self.engine, "forget", lambda carry: carry)(now.carry))
         else:
@@ -199,7 +205,8 @@ class HyperOptimizer:
         found, carry = self.engine.advance(now.carry, now.hypers, now.k)
         values = _values(found)
         looked_at = {**values, **{f"hypergradient of {name}": grad for name, grad in found.grads.items()}}
-        limit = np.inf if self.limit is None else self.limit(now.history)
+        ignored = now.in_a_row >= PATIENCE
+        limit = np.inf if ignored or self.limit is None else self.limit(now.history)
         if values["value"] > limit or not all(np.all(np.isfinite(quantity)) for quantity in looked_at.values()):
             raise errors.diverged(now.k, looked_at, _result(now), limit)
         hypers, opt_state = self.optimizer.update(found.grads, now.opt_state, now.hypers)

@@ -94,3 +94,24 @@ def test_callbacks_are_told_of_finished_hyper_iterations_only():
 def test_an_unknown_way_is_refused():
     with pytest.raises(ValueError, match="on_divergence is 'again'"):
         tuner(on_divergence="again")
+
+
+def test_a_value_above_the_limit_is_a_setback_twice_and_then_taken():
+    tries = []
+
+    def lower(hypers):
+        tries.append(float(hypers["h"]))
+        return {"h": hypers["h"] + 0.01}
+
+    result = run(tuner(rate=1e-6, on_divergence=lower, limit=lambda history: 0.0), 1)
+    assert len(tries) == 2
+    assert result.history[0]["h"] == pytest.approx(0.02)
+
+
+def test_a_function_that_changes_nothing_ends_it_at_once():
+    tries = []
+    with pytest.raises(rf.DivergenceError):
+        run(tuner(on_divergence=lambda hypers: tries.append(1) or hypers), start=1.6)
+    assert len(tries) == 1
+    result = run(tuner(rate=1e-6, on_divergence=lambda hypers: hypers, limit=lambda history: 0.0), 2)
+    assert len(result.history) == 2  # finite, if above the limit: nothing better can be had

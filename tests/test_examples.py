@@ -67,7 +67,7 @@ def test_notebooks_run(path, tmp_path):
     text = path.read_text()
     small = {
         "TRAIN, EPOCHS = 10_000, 5": "TRAIN, EPOCHS = 500, 1",
-        "TRAIN, ITERATIONS = 5_000, 60": "TRAIN, ITERATIONS = 300, 3",
+        "TRAIN, ITERATIONS = 5_000, 20": "TRAIN, ITERATIONS = 300, 3",
     }
     for setting, smaller in small.items():
         text = text.replace(setting, smaller)

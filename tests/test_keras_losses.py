@@ -106,3 +106,26 @@ def test_an_unknown_loss_is_named():
 def test_as_many_losses_as_outputs():
     with pytest.raises(ValueError, match=r"2 outputs.*labels for 1 and 2 losses"):
         losses(["mse", "mse"])(ONE_HOT, [LOGITS, LOGITS])
+
+
+def test_a_dict_of_losses_goes_by_the_names_of_the_outputs():
+    both = losses({"size": "mse", "kind": keras.losses.SparseCategoricalCrossentropy(from_logits=True)}, ["size", "kind"])
+    assert [one.name for one in both.each] == ["mean_squared_error", "SparseCategoricalCrossentropy"]
+    with pytest.raises(ValueError, match=r"outputs \['size'\], but the model's are \['size', 'kind'\]"):
+        losses({"size": "mse"}, ["size", "kind"])
+
+
+def test_a_function_does_not_broadcast_labels_without_the_last_axis():
+    y, out = tf.constant([1.0, 2.0, 3.0]), tf.constant([[1.0], [2.0], [4.0]])
+    for loss in ("mse", lambda y, out: tf.square(y - out)):
+        assert float(losses(loss)(y, out)) == pytest.approx(1 / 3)
+
+
+def test_half_precision_is_computed_in_float32():
+    loss = losses(keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    assert loss(LABELS, tf.cast(LOGITS, tf.bfloat16)).dtype == tf.float32
+
+
+def test_classes_that_are_ignored_are_refused():
+    with pytest.raises(ValueError, match="ignore_class"):
+        losses(keras.losses.SparseCategoricalCrossentropy(ignore_class=0))

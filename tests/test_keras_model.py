@@ -57,7 +57,9 @@ def test_the_losses_of_the_layers_are_given():
     assert losses > 0
 
 
-@pytest.mark.parametrize(("make", "shape"), [(models.convolutional, (6, 6, 1)), (models.subclassed, (4,))])
+@pytest.mark.parametrize(
+    ("make", "shape"), [(models.convolutional, (6, 6, 1)), pytest.param(models.subclassed, (4,), marks=pytest.mark.slow)]
+)
 def test_reverse_forward_and_differences_agree(make, shape):
     wrapped, problem = models.cross_entropy_problem(make(), shape, steps=6, size=3)
     check = rf.check_hypergradient(problem, wrapped.params, HYPERS)

@@ -22,7 +22,14 @@ def test_draws_are_within_their_ranges_and_spread_over_them():
 
 def test_the_table_has_means_over_seeds_beside_the_search():
     rows = [
-        {"seed": seed, "hypers": 1, "method": method, "test": test + seed / 100, "seconds": seconds, "ratio": seconds / 100}
+        {
+            "seed": seed,
+            "number_of_hypers": 1,
+            "method": method,
+            "test": test + seed / 100,
+            "seconds": seconds,
+            "ratio": seconds / 100,
+        }
         for seed in (0, 1)
         for method, test, seconds in (("random search, 20 trials", 0.95, 100.0), ("real time, a start", 0.94, 20.0))
     ]
@@ -37,7 +44,7 @@ def test_all_of_it_on_few_digits(tmp_path):
         comparison.PRESETS["quick"], train=300, validation=100, epochs=1, batch_size=20, trials=2, hyper_batch=5
     )
     records, ways = comparison.run(config)
-    assert [r["hypers"] for r in records] == [1, 1, 1, 3, 3, 3]
+    assert [r["number_of_hypers"] for r in records] == [1, 1, 1, 3, 3, 3]
     for record in records:
         assert 0 <= record["test"] <= 1
         assert record["seconds"] > 0

@@ -17,7 +17,7 @@ def test_one_hyper_batch_of_all_steps_is_forward_mode(optimiser):
     np.testing.assert_allclose(once.value, forward.value, rtol=1e-12)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "jit"])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "jit"])
 def test_without_updates_the_second_hyper_batch_ends_where_forward_does(jit_compile):
     """t goes on (Adam counts, minibatches differ) and Z is carried."""
     problem, params, hypers = build("tanh_network", "adam", steps=6)

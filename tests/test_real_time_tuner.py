@@ -43,7 +43,7 @@ def test_it_learns_from_a_bad_learning_rate(start):
     model = network()
     history = fitted(tuner(model, hypers={"learning_rate": start}, metrics=["accuracy"], hyper_rate=0.5), epochs=8)
     rates = history.trajectories["learning_rate"]
-    assert rates[0] == pytest.approx(start, rel=1e-5)
+    assert rates[0] == pytest.approx(start, rel=1e-5) or (start > 1 and rates[0] < start / 3)  # lowered before it begins
     assert (rates.max() > 10 * start) if start < 1 else (rates[-1] < start / 3)
     assert history.history["val_accuracy"][-1] > 0.8
     assert model.evaluate(*VALID, verbose=0)[1] == pytest.approx(history.history["val_accuracy"][-1])
@@ -63,6 +63,15 @@ def test_a_dataset_gives_what_it_holds():
     history = fitted(tuner(model, metrics=["accuracy"], hypers={"learning_rate": 0.05}), dataset, validation_data=valid)
     assert history.history["val_accuracy"][-1] > 0.8
     assert len(history.epoch) == 3
+
+
+def test_batch_norm_and_a_dataset_without_end():
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Dense(6), keras.layers.BatchNormalization(), keras.layers.Dense(3)]
+    model = keras.Sequential([keras.Input([4]), *layers])
+    dataset = tf.data.Dataset.from_tensor_slices(TRAIN).batch(12, drop_remainder=True).repeat()
+    fitted(tuner(model), dataset, steps_per_epoch=10, epochs=1)
+    assert np.max(np.abs(model.layers[1].moving_mean.numpy())) > 1e-3
 
 
 def test_early_stopping_ends_it_and_gives_the_best_weights_back():
@@ -118,7 +127,7 @@ def test_label_smoothing_regularisers_and_dropout():
     model = keras.Sequential([keras.Input([4]), *layers, keras.layers.Dropout(0.2), keras.layers.Dense(3)])
     history = fitted(tuner(model, hypers=("learning_rate", "label_smoothing", "regularization")))
     for name in ("label_smoothing", "regularization"):
-        assert len(set(history.history[name])) == 3
+        assert history.history[name][-1] != pytest.approx(KNOBS[name].start, rel=1e-4)
     assert history.history["val_loss"][-1] < 1.0
     assert np.max(np.abs(model.layers[1].moving_mean.numpy())) > 1e-3
 
@@ -129,7 +138,8 @@ def test_a_weight_for_each_output():
     model = keras.Model(left, [keras.layers.Dense(3, name="kind")(hidden), keras.layers.Dense(1, name="size")(hidden)])
     sizes = [np.sum(x, 1, keepdims=True) for x, _ in (TRAIN, VALID)]
     train, valid = (TRAIN[0], [TRAIN[1], sizes[0]]), (VALID[0], [VALID[1], sizes[1]])
-    history = fitted(tuner(model, [SPARSE, "mse"], hypers=("learning_rate", "loss_weights")), *train, validation_data=valid)
+    loss = {"size": "mse", "kind": SPARSE}  # in whatever order
+    history = fitted(tuner(model, loss, hypers=("learning_rate", "loss_weights")), *train, validation_data=valid)
     assert {"loss_weights/kind", "loss_weights/size"} <= set(history.history)
 
 

@@ -22,6 +22,7 @@ from experiments import (
     complexity_report,
     data_hyper_cleaning,
     hyper_cleaning_report,
+    keras_real_time,
     peer_benchmark,
     phone_classification,
     phone_report,
@@ -145,6 +146,13 @@ def others(root):
     row = {"iteration": 0, "lr": 0.125, "mu": 0.26, "l2": 5.9e-4, "hypergradient/lr": 0.1}
     row |= {f"{part} accuracy": 0.9265 for part in ("training", "validation", "test")}
     fill(root / "digits", real_time_digits.Config(), [row], {"seconds": 44.0}, figures=["curves"])
+    row = {"seed": 0, "number_of_hypers": 1, "method": "real time, 10 times too large", "test": 0.96}
+    texts = {
+        "table.md": keras_real_time.table(
+            [{**row, "seconds": 20.0, "ratio": 0.2}, {**row, "method": "random search", "seconds": 99.0, "ratio": 1.0}]
+        )
+    }
+    fill(root / "keras", keras_real_time.Config(), [row], {"seconds": [20.0]}, texts, ["learning_rates"])
     config = peer_benchmark.Config(("mlp_forward",), None, 5, False, {"jax": "0.10.2"})
     found = {"mlp_forward": {"rfho2": peer_benchmark.Outcome(0.0, 2.0), "JAX, jacfwd": peer_benchmark.Outcome(1e-8, 4.0)}}
     peer_benchmark.write(root / "peers" / "results.json", config, found)
@@ -191,6 +199,7 @@ def test_every_experiment_appears_with_tables_figures_and_settings(results):
         ("c", "Table 3", "Paired differences", "Table 5", "100% of the budget", "Figure 4", "RTHO: accuracies"),
         ("settings", "0.9500", "F1 along each run"),
         ("digits", "3,000", "5.90e-04", "Accuracies"),
+        ("keras", "10 times too large", "99.0", "Learning rate and validation loss"),
         ("peers", "JAX, jacfwd", "0.50", "jax 0.10.2"),
         ("benchmark.txt", "ms a step"),
     ):
@@ -198,7 +207,7 @@ def test_every_experiment_appears_with_tables_figures_and_settings(results):
         for text in texts:
             assert any(text in article for article in articles), (place, text)
     assert sorted(e["text"].split("\n")[1] for e in page.all("article")).count("d") == 2, "costs and slopes"
-    assert len(page.all("img")) == 2 + 3 + 2 + 1 + 1 + 1
+    assert len(page.all("img")) == 2 + 3 + 2 + 1 + 1 + 1 + 1
     assert [e["text"] for e in page.all("li")].count("seconds, reverse, m = 22, h = 171: not run: needs about 9.0 GB") == 1
 
 

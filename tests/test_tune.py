@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import rfho2 as rf
 from tests.test_real_time_tuner import SPARSE, TRAIN, VALID, blobs, network
@@ -13,7 +14,9 @@ def tuned(model=None, hypers=("learning_rate",), method="reverse", **options):
     return rf.tune(model or network(), SPARSE, TRAIN, VALID, hypers, method, **options)
 
 
-@pytest.mark.parametrize("method", ["reverse", "forward", "auto"])
+@pytest.mark.parametrize(
+    "method", ["reverse", pytest.param("forward", marks=pytest.mark.slow), pytest.param("auto", marks=pytest.mark.slow)]
+)
 def test_the_validation_loss_falls(method):
     found = tuned(hypers={"learning_rate": 1e-3, "momentum": 0.5}, method=method, hyper_rate=0.5)
     values = [row["value"] for row in found.result.history]
@@ -77,3 +80,8 @@ def test_wrong_labels_are_found():
 def test_a_loss_for_the_whole_batch_has_no_weights():
     with pytest.raises(ValueError, match="one number for the whole batch"):
         rf.per_example_weights(network(), lambda y, out: keras.ops.mean(out), TRAIN, VALID, steps=2, iterations=1)
+
+
+def test_cleaning_wants_arrays():
+    with pytest.raises(TypeError, match="train is a dataset"):
+        rf.per_example_weights(network(), SPARSE, tf.data.Dataset.from_tensor_slices(TRAIN).batch(9), VALID)

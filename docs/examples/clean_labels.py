@@ -10,7 +10,7 @@ import rfho2 as rf
 from data import mnist
 
 
-def main(train: int = 5_000, iterations: int = 60, hidden: int = 100) -> float:
+def main(train: int = 5_000, iterations: int = 20, hidden: int = 100) -> float:
     split = mnist.noisy_split(mnist.load(), seed=0, train=train)
     rng = np.random.default_rng(0)
     wrong = rng.random(train) < 0.3  # of the labels are replaced by another class

@@ -43,11 +43,11 @@ def per_example_weights(
     *,
     steps: int = 100,
     batch_size: int = 500,
-    learning_rate: float = 0.1,
-    iterations: int = 60,
+    learning_rate: float = 0.2,
+    iterations: int = 20,
     hyper_rate: float = 0.05,
     threshold: float = 0.25,
-    optimizer: str = "momentum",
+    optimizer: str = "sgd",
     checkpoints: int | None = None,
     callbacks: Sequence[Any] = (),
     batch_norm: str = "batch",
@@ -63,8 +63,8 @@ def per_example_weights(
 
     Args:
       model, loss: any Keras model and loss that gives a number for each example.
-      train: a pair of arrays (x, y), with labels of which some may be wrong; or a finite dataset of batches.
-      validation: the same, of labels that can be trusted; some hundreds of them, better thousands.
+      train: a pair of arrays (x, y), with labels of which some may be wrong.
+      validation: the same, or a finite dataset of batches, of labels that can be trusted; hundreds, better thousands.
       steps, batch_size, learning_rate, optimizer: of each training. It has to be long enough to learn, and better not so
         long that wrong labels are learnt by heart.
       iterations: trainings; each takes about 3 times as long as a plain one.
@@ -74,6 +74,11 @@ def per_example_weights(
       callbacks: rfho2's own, such as `rf.ProgressBar()`.
       batch_norm, seed, checkpoint_dir, jit_compile: as for `rf.tune`.
     """
+    if isinstance(train, tf.data.Dataset):
+        raise TypeError(
+            "train is a dataset, which may give its examples in another order next time: indices of suspects would mean "
+            "nothing. Pass a pair of arrays (x, y)."
+        )
     examples, held_out = data.in_memory(train, "train"), data.in_memory(validation, "validation")
     inner = train_with(model, loss, {"learning_rate": learning_rate}, optimizer, False, None, batch_norm)
     inner = inner._replace(fixed={**inner.fixed, "learning_rate": learning_rate}, knobs=inner.knobs._replace(start={}))

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from rfho2.keras_bridge.real_time_tuner import RealTimeTuner
 
 REFUSED = {
-    "LearningRateScheduler": "the tuner sets the learning rate; leave 'learning_rate' out of hypers and train without it",
-    "ReduceLROnPlateau": "the tuner sets the learning rate",
-    "BackupAndRestore": "it does not know of the hypers; pass checkpoint_dir to fit instead",
+    keras.callbacks.LearningRateScheduler: "the tuner sets the learning rate",
+    keras.callbacks.ReduceLROnPlateau: "the tuner sets the learning rate",
+    keras.callbacks.BackupAndRestore: "it does not know of the hypers; pass checkpoint_dir to fit instead",
 }
 
 
@@ -29,8 +29,9 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
         name = type(callback).__name__
         if not isinstance(callback, keras.callbacks.Callback):
             raise TypeError(f"callbacks has {name}, which is no keras.callbacks.Callback.")
-        if name in REFUSED:
-            raise ValueError(f"callbacks has {name}, which cannot work here: {REFUSED[name]}.")
+        for kind, reason in REFUSED.items():
+            if isinstance(callback, kind):
+                raise ValueError(f"callbacks has {name}, which cannot work here: {reason}.")
 
 
 class Epochs:
@@ -56,7 +57,8 @@ class Epochs:
         callbacks: Sequence[keras.callbacks.Callback] | None,
         verbose: str | int,
     ):
-        self.tuner, self.source, self.x, self.held_out = tuner, source, x, held_out
+        self.tuner, self.source, self.held_out = tuner, source, held_out
+        self.x = x.take(source.steps) if isinstance(x, tf.data.Dataset) else x  # which may have no end
         self.epochs, self.per_epoch = epochs, per_epoch
         self.iterations = epochs * per_epoch
         shown = 1 if verbose == "auto" else int(verbose)
@@ -118,11 +120,13 @@ class Epochs:
         """Training ended: as planned, by a callback, by Ctrl-C in the middle of an epoch, or it had ended before."""
         if self._written is not result.state:
             self._write(result.state)
+        self.tuner.hypers = {name: value.numpy() for name, value in self.tuner.knobs.outside(result.hypers).items()}
         self.callbacks.on_train_end()
 
     def history(self, result: Result) -> keras.callbacks.History:
         """Keras's, with `.trajectories` of every update."""
         found = self.tuner.model.history
-        names = [name for name in result.history[-1] if not name.startswith("hypergradient/")]
+        last = result.history[-1] if result.history else {}
+        names = [name for name in last if not name.startswith("hypergradient/")]
         found.trajectories = {name: np.array([row[name] for row in result.history]) for name in names}
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -52,11 +52,14 @@ class OneLoss(NamedTuple):
 
     def __call__(self, labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
         """The loss of a batch; `weights` multiply the examples."""
-        values = self.values(tf.cast(labels, outputs.dtype), outputs)  # as Keras does before it calls a loss
         mask = getattr(outputs, "_keras_mask", None)  # of padded sequences: steps that do not count
+        if outputs.dtype in (tf.float16, tf.bfloat16):  # of a model in mixed precision; its params are float32
+            outputs = tf.cast(outputs, tf.float32)
+        values = self.values(tf.cast(labels, outputs.dtype), outputs)  # cast as Keras does before it calls a loss
         if mask is not None and values.shape.rank == mask.shape.rank:
             mask = tf.cast(mask, values.dtype)
-            values *= mask * (1.0 if self.total else tf.cast(tf.size(mask), values.dtype) / tf.reduce_sum(mask))
+            scale = tf.math.divide_no_nan(tf.cast(tf.size(mask), values.dtype), tf.reduce_sum(mask))
+            values *= mask * (1.0 if self.total else scale)
         if weights is not None:
             if values.shape.rank == 0:
                 raise ValueError(
@@ -79,11 +82,15 @@ def one_loss(loss: Any) -> OneLoss:
         raise ValueError(f"loss is {loss!r}, which Keras does not know: {error}") from None
     if isinstance(found, keras.losses.Loss):
         settings = getattr(found, "_fn_kwargs", {})
+        if settings.get("ignore_class") is not None or settings.get("axis", -1) != -1:
+            raise ValueError(
+                f"loss {type(found).__name__} has ignore_class or an axis other than the last, which rfho2 has not."
+            )
         total, from_logits = found.reduction == "sum", bool(settings.get("from_logits", False))
         return OneLoss(type(found).__name__, found.call, total, from_logits)  # .call: the call itself would cast to float32
     if not callable(found):
         raise TypeError(f"loss is {loss!r}; pass a keras.losses.Loss, its name, or a function (labels, outputs) -> numbers.")
-    return OneLoss(_name(found), found)
+    return OneLoss(_name(found), lambda labels, outputs: found(_of_rank(labels, outputs), outputs))
 
 
 def _name(loss: Any) -> str:
@@ -126,10 +133,26 @@ class Losses(NamedTuple):
         return tf.add_n(values)
 
 
-def losses(loss: Any) -> Losses:
-    """From one loss, or a list or dict of one for each output."""
+def _of_rank(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """Labels with an axis of size 1 more or less, where the outputs have it: or (N,) and (N, 1) would make (N, N)."""
+    if labels.shape.rank == outputs.shape.rank - 1 and outputs.shape[-1] == 1:
+        return labels[..., None]
+    if labels.shape.rank == outputs.shape.rank + 1 and labels.shape[-1] == 1:
+        return labels[..., 0]
+    return labels
+
+
+def losses(loss: Any, names: Sequence[str] | None = None) -> Losses:
+    """From one loss, or a list or dict of one for each output.
+
+    Args:
+      loss: what a user gave.
+      names: of the outputs of a model that has a list of them, in its order; for one with a dict, None.
+    """
     if isinstance(loss, Mapping):
-        return Losses(tuple(one_loss(loss[name]) for name in sorted(loss)))
+        if names is not None and set(names) != set(loss):
+            raise ValueError(f"loss is for outputs {sorted(loss)}, but the model's are {list(names)}; give each one.")
+        return Losses(tuple(one_loss(loss[name]) for name in (sorted(loss) if names is None else names)))
     return Losses(tuple(map(one_loss, loss)) if isinstance(loss, list | tuple) else (one_loss(loss),))
 
 

@@ -50,10 +50,11 @@ def from_keras(model: keras.Model, x: Any = None, batch_norm: str = "batch", che
 
     >>> import keras
     >>> import rfho2 as rf
-    >>> model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1, kernel_initializer="ones", name="last")])
+    >>> last = keras.layers.Dense(1, kernel_initializer="ones", name="last")
+    >>> model = keras.Sequential([keras.Input([2]), last], name="model")
     >>> wrapped = rf.from_keras(model)
     >>> sorted(wrapped.params)
-    ['last/bias', 'last/kernel']
+    ['model/last/bias', 'model/last/kernel']
     >>> wrapped.apply(wrapped.params, tf.constant([[1.0, 2.0]])).numpy().tolist()
     [[3.0]]
     """
@@ -98,6 +99,7 @@ class _Pure:
         norms = [layer for layer in self.layers if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable]
         self.moving = [v for layer in norms for v in (layer.moving_mean, layer.moving_variance)]
         self.norms = norms
+        self._statistics = tf.function(self._batch_statistics, autograph=False, reduce_retracing=True)
 
     def __call__(
         self,
@@ -158,19 +160,22 @@ class _Pure:
             )
 
     def take_statistics(self, params: Params, x: Any) -> None:
-        """Batch norm's moving statistics: the mean over the batches of x."""
-
-        def statistics(batch: Nest) -> list[tf.Tensor]:
-            remembering_nothing = pure.exchanged(*[(layer, "momentum", 0.0) for layer in self.norms])
-            with remembering_nothing, self._scope(params, tf.constant([0, 0])) as scope:
-                self.model(batch, training=False)
-                self.model._clear_losses()
-            return [scope.get_current_value(variable) for variable in self.moving]
-
-        compiled = tf.function(statistics, autograph=False, reduce_retracing=True)
-        found = [[value.numpy() for value in compiled(batch)] for batch in _batches(x)]
+        """Batch norm's moving statistics: the mean over the batches of x, each by its number of examples."""
+        pairs = [(len(nest.flatten(batch)[0]), self._statistics(dict(params), batch)) for batch in _batches(x)]
+        if not pairs:
+            raise ValueError(
+                f"x gave no batch to take the moving statistics of model '{self.model.name}' from; pass inputs."
+            )
+        sizes, found = zip(*pairs, strict=True)
         for variable, values in zip(self.moving, zip(*found, strict=True), strict=True):
-            variable.assign(np.mean(values, axis=0))
+            variable.assign(np.average(np.stack(values), axis=0, weights=sizes))
+
+    def _batch_statistics(self, params: Params, batch: Nest) -> list[tf.Tensor]:
+        remembering_nothing = pure.exchanged(*[(layer, "momentum", 0.0) for layer in self.norms])
+        with remembering_nothing, self._scope(params, tf.constant([0, 0])) as scope:
+            self.model(batch, training=False)
+            self.model._clear_losses()
+        return [scope.get_current_value(variable) for variable in self.moving]
 
 
 def _keys(seed: tf.Tensor | None, count: int) -> list[tf.Tensor]:

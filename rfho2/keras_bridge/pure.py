@@ -108,7 +108,8 @@ def naming_loops(layers: Sequence[keras.Layer]) -> contextlib.AbstractContextMan
             except TypeError as error:
                 raise TypeError(
                     f"layer '{layer.name}' ({type(layer).__name__}) runs a loop over time, through which TensorFlow has no "
-                    f"forward mode: use rf.reverse(problem), or build the layer with unroll=True. ({error})"
+                    f"forward mode: use rf.reverse(problem) or rf.tune(method='reverse'), or build it "
+                    f"with unroll=True. ({error})"
                 ) from error
 
         return call

@@ -15,6 +15,7 @@ from rfho2.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients import Engine, real_time
 from rfho2.keras_bridge import data
 from rfho2.keras_bridge.epochs import Epochs, check_callbacks
+from rfho2.keras_bridge.losses import check_labels
 from rfho2.keras_bridge.training import check, train_with, values_of
 from rfho2.problem import Problem
 from rfho2.projected_adam import projected_adam
@@ -26,7 +27,8 @@ BETA_1, BETA_2 = (
 )  # hypergradients change by orders of magnitude on the way: a long memory would follow them too late
 LOOK = 3  # hyper-batches
 LOST = 0.1  # of what the validation loss has fallen by
-NOISE = 0.1  # of the validation loss at the start, which parts of the validation data may differ by
+EARLY = 0.05  # of the first validation loss, as long as what is usual is not known
+JUMPS = 5  # usual differences from one hyper-batch to the next, which parts of the validation data may make
 
 
 class RealTimeTuner:
@@ -99,6 +101,7 @@ class RealTimeTuner:
         if not model.compiled:
             model.compile(optimizer="sgd", loss=loss, metrics=list(metrics or ()))
         self.hypers: dict[str, np.ndarray] = dict(self.knobs.start)
+        self._begun = False
 
     def fit(
         self,
@@ -118,9 +121,11 @@ class RealTimeTuner:
           x, y: arrays (or nests of them), or a `tf.data.Dataset` of batches (x, y).
           validation_data: a pair of arrays, or a dataset, on which the hypers are tuned: read into memory.
           epochs, batch_size, callbacks, steps_per_epoch, verbose: as in Keras's `fit`; a smaller last batch is left out.
-            "Batches" in callbacks are hyper-batches.
-          checkpoint_dir: a killed fit that is started again with the same directory goes on where it was; what callbacks
-            remember, such as the best epoch so far, they begin anew.
+            "Batches" in callbacks are hyper-batches, a whole number of which makes an epoch; the model has the weights at
+            the end of each epoch.
+          checkpoint_dir: a killed fit that is started again with the same directory goes on where it was, if the model
+            begins with the same weights (`keras.utils.set_random_seed`); what callbacks remember, such as the best epoch
+            so far, they begin anew.
 
         Returns:
           Keras's `History`: loss, val_loss, metrics and the hypers at the end of each epoch; and `.trajectories`, the same
@@ -133,6 +138,8 @@ class RealTimeTuner:
         source = data.training(x, y, batch_size, steps_per_epoch, self.seed)
         held_out = data.in_memory(validation_data, "validation_data")
         check(self.model, self.training, held_out, self._batch_norm)
+        if y is not None:
+            check_labels(self.training.loss, y, self.model(nest.map(lambda a: a[:2], held_out[0]), training=False))
         hyper_batch = min(self.hyper_batch, source.steps)
         problem = Problem(
             self.training.dynamics(),
@@ -142,11 +149,12 @@ class RealTimeTuner:
             data.validation(held_out, self.validation_batch, self.seed + 2),
         )
         sets = self.knobs.constraints()
-        inside = {name: sets[name].project(tf.constant(v)) for name, v in self.knobs.inside(self.hypers).items()}
+        inside: Hypers = {name: sets[name].project(tf.constant(v)) for name, v in self.knobs.inside(self.hypers).items()}
         watch = Epochs(self, source, x, held_out, epochs, max(1, round(source.steps / hyper_batch)), callbacks, verbose)
         engine = real_time(problem, hyper_batch, self.carry, self._jit_compile)
         params = values_of(self.model, self.training.model.params)
-        start = self._not_too_large(engine, params, inside)
+        start = inside if self._begun else self._not_too_large(engine, params, inside)
+        self._begun = True
         driver = HyperOptimizer(
             engine,
             projected_adam(self.knobs.rates(self.hyper_rate), sets, beta_1=BETA_1, beta_2=BETA_2),
@@ -154,11 +162,10 @@ class RealTimeTuner:
             watch.metrics,
             stop=lambda history: bool(self.model.stop_training),
             on_divergence=self.knobs.slower,
-            limit=self._limit(held_out),
+            limit=self._limit(problem, params) if "learning_rate" in self.knobs.start else None,
         )
         self.model.stop_training = False
         result = driver.run(params, start, watch.iterations, checkpoint_dir)
-        self.hypers = {name: value.numpy() for name, value in self.knobs.outside(result.hypers).items()}
         return watch.history(result)
 
     def _not_too_large(self, engine: Engine, params: Nest, hypers: Hypers) -> Hypers:
@@ -177,15 +184,16 @@ class RealTimeTuner:
             best, least, worse = (hypers, value, 0) if value < least else (best, least, worse + 1)
         return best
 
-    def _limit(self, held_out: tuple[Nest, Nest]) -> Callable[[list[dict[str, float]]], float]:
-        """What the validation loss may not exceed: half of all that was gained would be lost, and more than noise."""
-        few = nest.map(lambda a: a[: self.validation_batch], held_out)
-        params = values_of(self.model, self.training.model.params)
-        first = float(self.training.objective(params, {}, few))
+    def _limit(self, problem: Problem, params: Nest) -> Callable[[list[dict[str, float]]], float]:
+        """What the validation loss may not exceed: a tenth of all that was gained would be lost, and more than noise."""
+        assert problem.validation is not None
+        first = float(self.training.objective(params, {}, problem.validation(tf.constant(0))))
 
         def limit(history: list[dict[str, float]]) -> float:
-            best = min([first, *(row["value"] for row in history)])
-            return best + max(LOST * (first - best), NOISE * abs(first))
+            values = [row["value"] for row in history]
+            best = min([first, *values])
+            usual = float(np.median(np.abs(np.diff(values[-10:])))) if len(values) > 3 else EARLY * abs(first)
+            return best + max(LOST * (first - best), JUMPS * usual)
 
         return limit
 

@@ -45,11 +45,12 @@ def check_second_derivatives(call: Callable[[Nest], tuple[Nest, tf.Tensor]], par
     # Not at a kink: biases of 0 and inputs of 0 put a ReLU right on it.
     params = nest.map(lambda p, d: p + 0.1 * d, params, random())
     weights = [tf.constant(rng.normal(size=out.shape), dtype) for out in nest.flatten(outputs)]
+    sizes = [tf.cast(tf.reduce_max(tf.abs(out)), dtype) + 1e-6 for out in nest.flatten(outputs)]
 
     def scalar(p: Nest) -> tf.Tensor:
         outputs, losses = call(p)
-        pairs = zip(weights, nest.flatten(outputs), strict=True)
-        return losses + tf.add_n([tf.reduce_sum(w * tf.tanh(tf.cast(out, dtype))) for w, out in pairs])
+        parts = zip(weights, sizes, nest.flatten(outputs), strict=True)
+        return losses + tf.add_n([tf.reduce_sum(w * tf.tanh(tf.cast(out, dtype) / size)) for w, size, out in parts])
 
     def gradient(p: Nest) -> Nest:
         with tf.GradientTape() as tape:
@@ -79,7 +80,7 @@ def check_second_derivatives(call: Callable[[Nest], tuple[Nest, tf.Tensor]], par
         raise ValueError(
             f"model '{name}': its second derivatives are wrong by {100 * apart:.2g} % (a product with the Hessian beside "
             f"differences of the gradient), so that hypergradients would be wrong without any error.{suspects} Rewrite the "
-            f"layer without them, or pass check=False if it is meant so."
+            f"layer without them; if it is meant so, rf.from_keras has check=False."
         )
 
 

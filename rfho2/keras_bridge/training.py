@@ -52,8 +52,9 @@ class Training(NamedTuple):
         """rate / 2 |kernels|^2; biases and scales are left alone."""
         layers = self.layers or {}
         rates = {path: rate[layers[path]] if layers else rate for path in params}
-        kernels = {path: p for path, p in params.items() if p.shape.rank > 1}
-        return tf.add_n([0.5 * rates[path] * tf.reduce_sum(tf.square(p)) for path, p in kernels.items()])
+        kernels = {path: p for path, p in params.items() if decayed(path, p)}
+        terms = [0.5 * rates[path] * tf.reduce_sum(tf.square(p)) for path, p in kernels.items()]
+        return tf.add_n([0.0 * tf.reduce_sum(rate), *terms])
 
     def objective(self, params: Params, hypers: Hypers, batch: Nest) -> tf.Tensor:
         """What the hypers minimise: the plain loss, without penalties, of outputs as in use."""
@@ -71,14 +72,22 @@ class Training(NamedTuple):
         def setting(name: str) -> Callable[[Hypers, tf.Tensor], Any]:
             def at(hypers: Hypers, t: tf.Tensor) -> Any:
                 value = self.knobs.outside({name: hypers[name]})[name]
-                if self.layers and name in PER_LAYER:
-                    return {path: value[layer] for path, layer in self.layers.items()}
-                return value
+                each = {path: value[layer] for path, layer in (self.layers or {}).items()} if name in PER_LAYER else {}
+                if name == "weight_decay":
+                    return {
+                        path: each.get(path, value) if decayed(path, p) else 0.0 for path, p in self.model.params.items()
+                    }
+                return each or value
 
             return at
 
         chosen = {name: setting(name) if name in self.knobs.start else self.fixed[name] for name in settings}
         return make(loss or self.value, **chosen)
+
+
+def decayed(path: str, param: tf.Tensor) -> bool:
+    """Whether weight decay is for this param: kernels and embeddings, not biases and scales."""
+    return param.shape.rank > 1 and "bias" not in path.rsplit("/", 1)[-1]
 
 
 def train_with(
@@ -97,7 +106,8 @@ def train_with(
     outputs = list(getattr(model, "output_names", None) or ["output"])
     chosen = knobs(hypers, ranges, optimizer, [names[i] for i in sorted(names)], outputs)
     fixed = {name: KNOBS[name].start for name in SETTINGS[optimizer][1]}
-    return Training(pure, losses(loss), chosen, optimizer, fixed, layers or None)
+    listed = isinstance(getattr(model, "_outputs_struct", None), list | tuple)
+    return Training(pure, losses(loss, outputs if listed else None), chosen, optimizer, fixed, layers or None)
 
 
 def layers_of(model: keras.Model, params: Params) -> dict[str, int]:
