@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2.keras_bridge.training import train_with
 from tests.test_real_time_tuner import SPARSE, TRAIN, VALID, blobs, network
 
 
@@ -85,3 +86,22 @@ def test_a_loss_for_the_whole_batch_has_no_weights():
 def test_cleaning_wants_arrays():
     with pytest.raises(TypeError, match="train is a dataset"):
         rf.per_example_weights(network(), SPARSE, tf.data.Dataset.from_tensor_slices(TRAIN).batch(9), VALID)
+
+
+def test_hypers_of_every_kind_are_right_against_differences():
+    """Label smoothing above all, which Keras's own cross-entropy would get wrong; a decay and a rate for each layer."""
+    keras.utils.set_random_seed(0)
+    layers = [
+        keras.layers.Dense(3, "tanh", kernel_regularizer="l2", dtype="float64"),
+        keras.layers.Dense(3, dtype="float64"),
+    ]
+    model = keras.Sequential([keras.Input([4], dtype="float64"), *layers])
+    names = ("learning_rate", "momentum", "weight_decay", "label_smoothing", "regularization")
+    inner = train_with(model, SPARSE, names, "momentum", True, None, "batch")
+    data = (TRAIN[0][:20].astype("float64"), TRAIN[1][:20])
+    batches = rf.batches.seeded(rf.batches.shuffled(data, 5, 0), 1)
+    problem = rf.Problem(inner.dynamics(), inner.objective, 4, batches, rf.batches.full(data))
+    start = {**inner.knobs.start, "learning_rate": [0.3, 0.2], "weight_decay": [0.1, 0.2]}
+    check = rf.check_hypergradient(problem, inner.model.params, inner.knobs.inside(start))
+    assert check.ok, check
+    assert {row.hyper for row in check.table} == set(names)

@@ -28,7 +28,7 @@ BETA_1, BETA_2 = (
 LOOK = 3  # hyper-batches
 LOST = 0.1  # of what the validation loss has fallen by
 EARLY = 0.05  # of the first validation loss, as long as what is usual is not known
-JUMPS = 5  # usual differences from one hyper-batch to the next, which parts of the validation data may make
+JUMPS = 2  # usual differences from one hyper-batch to the next, which parts of the validation data may make
 
 
 class RealTimeTuner:
