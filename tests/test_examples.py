@@ -24,7 +24,7 @@ def test_examples_are_short(name):
 
 
 def test_learning_rate_in_real_time():
-    history = example("learning_rate_in_real_time").main(epochs=1, train=1_000)
+    history = example("learning_rate_in_real_time").main(epochs=3, train=1_000)
     assert history.trajectories["learning_rate"][-1] > 1e-4
 
 

@@ -172,7 +172,7 @@ class RealTimeTuner:
         """The hypers with the learning rate, as given or smaller by factors of 4, that does best in the first hyper-batches.
 
         What a rate that is too large spoils in its first steps (dead units) no hypergradient brings back. Two rates in a row
-        that are no better end the search.
+        that are no better than a finite one end the search.
         """
         best, least, worse = hypers, _value(engine, params, hypers), 0
         while worse < 2:
@@ -181,7 +181,10 @@ class RealTimeTuner:
                 break
             hypers = smaller
             value = _value(engine, params, hypers)
-            best, least, worse = (hypers, value, 0) if value < least else (best, least, worse + 1)
+            if value < least:
+                best, least, worse = hypers, value, 0
+            elif np.isfinite(least):
+                worse += 1
         return best
 
     def _limit(self, problem: Problem, params: Nest) -> Callable[[list[dict[str, float]]], float]:
