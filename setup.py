@@ -22,7 +22,7 @@ setup(
     install_requires=[line for line in requirements if line and not line.startswith("#")],
     extras_require={
         "dev": ["bayesian-optimization>=3.4,<4", "hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
-        "docs": ["furo", "ipykernel", "matplotlib-inline", "myst-parser", "nbclient", "sphinx"],
+        "docs": ["furo", "ipykernel", "myst-parser", "nbclient", "sphinx"],
         "search": ["bayesian-optimization>=3.4,<4"],
         "peers": ["higher", "jax", "torch==2.13.0", "torchopt"],
     },

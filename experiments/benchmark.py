@@ -18,7 +18,7 @@ from absl import flags
 
 import rfho2 as rf
 from experiments import common
-from rfho2 import loops, memory
+from rfho2 import memory
 from rfho2.types import Hypers, Nest
 
 FLAGS = flags.FLAGS
@@ -59,13 +59,7 @@ def problem(steps: int) -> rf.Problem:
 
 def plain(p: rf.Problem, jit_compile: bool) -> Callable[[Nest, Hypers], Nest]:
     """The same training without hypergradients."""
-
-    def train(params: Nest, hypers: Hypers) -> Nest:
-        step = p.dynamics.step
-        assert p.steps is not None
-        return loops.fold(lambda s, t: step(s, hypers, p.batch(t), t), p.dynamics.init(params, hypers), 0, p.steps)
-
-    return tf.function(train, jit_compile=jit_compile, autograph=False)
+    return tf.function(p.train, jit_compile=jit_compile, autograph=False)
 
 
 def best_times(functions: Mapping[str, Callable[[], Any]], rounds: int = BEST_OF) -> dict[str, float]:

@@ -12,8 +12,10 @@ Seconds are of everything: building, compiling, training, validation.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,7 @@ PRESETS = {"full": Config(), "quick": Config(train=2_000, validation=1_000, epoc
 
 
 def cnn(seed: int) -> keras.Model:
-    """Two convolutions and a linear layer: 5,258 weights."""
+    """Two convolutions and a linear layer: 5,386 weights."""
     keras.utils.set_random_seed(seed)
     layers = keras.layers
     return keras.Sequential(
@@ -107,18 +109,8 @@ def accuracy(model: keras.Model, test: tuple[np.ndarray, np.ndarray]) -> float:
     return float(np.mean(model.predict(test[0], batch_size=500, verbose=0).argmax(1) == test[1]))
 
 
-def search(config: Config, seed: int, data: Any, hypers: Sequence[str], bar: tqdm) -> list[Record]:
-    """All trials."""
-    rng = np.random.default_rng(seed)
-    records = []
-    for _ in range(config.trials):
-        records.append(trial(config, seed, data, drawn(hypers, rng)))
-        bar.update()
-    return records
-
-
-def tuned(config: Config, seed: int, data: Any, hypers: Mapping[str, float]) -> tuple[Record, Mapping[str, np.ndarray]]:
-    """One training in real time, and the way that the hypers took."""
+def tuned(config: Config, seed: int, data: Any, hypers: Mapping[str, float]) -> Record:
+    """One training in real time; `way` has learning rate and validation loss at every update of the hypers."""
     train, validation, test = data
     began = time.perf_counter()
     model = cnn(seed)
@@ -127,34 +119,56 @@ def tuned(config: Config, seed: int, data: Any, hypers: Mapping[str, float]) -> 
         train[0], train[1], validation_data=validation, epochs=config.epochs, batch_size=config.batch_size, verbose=0
     )
     seconds = time.perf_counter() - began
+    way = {name: history.trajectories[name].tolist() for name in ("learning_rate", "value")}
     last = history.history["val_accuracy"][-1]
-    return {"validation": last, "test": accuracy(model, test), "seconds": seconds}, history.trajectories
+    return {**hypers, "validation": last, "test": accuracy(model, test), "seconds": seconds, "way": way}
 
 
-def run(config: Config) -> tuple[list[Record], list[tuple[Record, Mapping[str, np.ndarray]]]]:
-    """A record for each method, seed and number of hypers; and those in real time with their trajectories."""
-    records: list[Record] = []
-    ways: list[tuple[Record, Mapping[str, np.ndarray]]] = []
-    bar = tqdm(total=len(config.seeds) * 2 * (config.trials + len(STARTS)), unit="training")
-    for seed in config.seeds:
-        data = digits(config, seed)
-        for hypers in (THREE[:1], THREE):
-            trials = search(config, seed, data, hypers, bar)
-            best = max(trials, key=lambda record: record["validation"])
-            of_search = {"seed": seed, "number_of_hypers": len(hypers), "method": f"random search, {config.trials} trials"}
-            total = sum(record["seconds"] for record in trials)
-            records.append({**of_search, **best, "seconds": total, "ratio": 1.0})
-            for name, factor in STARTS.items():
-                usual = {"momentum": 0.9, "weight_decay": 1e-4}
-                start = {"learning_rate": factor * best["learning_rate"], **{n: usual[n] for n in hypers[1:]}}
-                record, way = tuned(config, seed, data, start)
-                bar.update()
-                record |= {"seed": seed, "number_of_hypers": len(hypers), "method": f"real time, {name}", **start}
-                record["ratio"] = record["seconds"] / total
-                records.append(record)
-                ways.append((record, way))
-    bar.close()
-    return records, ways
+class Trainings:
+    """Records of trainings by name, in a file: a run that was stopped goes on after the last of them."""
+
+    def __init__(self, path: Path, resume: bool, total: int):
+        self._path = path
+        self._done: dict[str, Record] = json.loads(path.read_text()) if resume and path.exists() else {}
+        self._bar = tqdm(total=total, unit="training")
+
+    def __call__(self, name: str, train: Callable[[], Record]) -> Record:
+        """What the training gave, now or before."""
+        if name not in self._done:
+            self._done[name] = train()
+            common.write_text(self._path, json.dumps(self._done, indent=1) + "\n")
+        self._bar.update()
+        return self._done[name]
+
+
+def run(config: Config, path: Path, resume: bool = True) -> list[Record]:
+    """A record for each method, seed and number of hypers; the trainings are kept in the file."""
+    trainings = Trainings(path, resume, len(config.seeds) * 2 * (config.trials + len(STARTS)))
+    return [
+        record
+        for seed in config.seeds
+        for hypers in (THREE[:1], THREE)
+        for record in compared(config, seed, digits(config, seed), hypers, trainings)
+    ]
+
+
+def compared(config: Config, seed: int, data: Any, hypers: Sequence[str], trainings: Trainings) -> list[Record]:
+    """Random search, and the tuner from starts that are wrong by what the search found."""
+    rng = np.random.default_rng(seed)
+    draws = [drawn(hypers, rng) for _ in range(config.trials)]
+    place = f"seed {seed}, {len(hypers)} hypers"
+    trials = [
+        trainings(f"{place}, trial {i}", functools.partial(trial, config, seed, data, draw)) for i, draw in enumerate(draws)
+    ]
+    best = max(trials, key=lambda record: record["validation"])
+    total = sum(record["seconds"] for record in trials)
+    found = [{**best, "method": f"random search, {config.trials} trials", "seconds": total}]
+    for name, factor in STARTS.items():
+        usual = {"momentum": 0.9, "weight_decay": 1e-4}
+        start = {"learning_rate": factor * best["learning_rate"], **{n: usual[n] for n in hypers[1:]}}
+        record = trainings(f"{place}, {name}", functools.partial(tuned, config, seed, data, start))
+        found.append({**record, "method": f"real time, {name}"})
+    return [{"seed": seed, "number_of_hypers": len(hypers), **r, "ratio": r["seconds"] / total} for r in found]
 
 
 def table(records: Sequence[Record]) -> str:
@@ -173,20 +187,20 @@ def table(records: Sequence[Record]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw(ways: Sequence[tuple[Record, Mapping[str, np.ndarray]]], config: Config, path: Path) -> None:
-    """The learning rate and the validation loss against training steps."""
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
-    first = [pair for pair in ways if pair[0]["seed"] == config.seeds[0]]
-    for record, way in first:
-        steps = config.hyper_batch * (1 + np.arange(len(way["value"])))
-        number = record["number_of_hypers"]
-        label = f"{record['method'].removeprefix('real time, ')}, {number} hyper{'s' * (number > 1)}"
-        style = "-" if number == 1 else "--"
-        axes[0].semilogy(steps, way["learning_rate"], style, label=label)
-        axes[1].semilogy(steps, way["value"], style, label=label)
+def draw(records: Sequence[Record], config: Config, path: Path) -> None:
+    """The learning rate and the validation loss against training steps, of the first seed."""
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+    for record in records:
+        if record["seed"] == config.seeds[0] and "way" in record:
+            number, way = record["number_of_hypers"], record["way"]
+            steps = config.hyper_batch * (1 + np.arange(len(way["value"])))
+            label = f"{record['method'].removeprefix('real time, ')}, {number} hyper{'s' * (number > 1)}"
+            style = "-" if number == 1 else "--"
+            axes[0].semilogy(steps, way["learning_rate"], style, label=label)
+            axes[1].semilogy(steps, way["value"], style)
     axes[0].set(title="Learning rate", xlabel="training steps")
     axes[1].set(title="Loss on 500 validation digits", xlabel="training steps", ylabel="cross-entropy")
-    axes[0].legend()
+    figure.legend(loc="outside lower center", ncols=4)
     for axis in axes:
         axis.grid(alpha=0.3)
     common.save_figure(figure, path)
@@ -198,17 +212,21 @@ def main() -> None:
     if config.train + config.validation >= 10 * mnist.PER_CLASS:
         raise DataError(f"--train={config.train} and --validation={config.validation} leave no digits to test on.")
     output = Path(FLAGS.output_dir)
-    records, ways = run(config)
-    draw(ways, config, output / "learning_rates")
+    common.keep_settings(output / "settings.json", dataclasses.asdict(config), FLAGS.resume)
+    records = run(config, output / "trainings.json", FLAGS.resume)
+    draw(records, config, output / "learning_rates")
     common.write_text(output / "table.md", table(records))
-    timing = {"seconds": [record.pop("seconds") for record in records], "ratio": [r.pop("ratio") for r in records]}
+    for record in records:
+        record.pop("way", None)  # trainings.json has it
+    timing = {name: [record.pop(name) for record in records] for name in ("seconds", "ratio")}
     common.write_results(output / "results.json", config, records, timing)
     print((output / "table.md").read_text())
 
 
 def define_flags() -> None:
     """One for each field of the config, and those of the binary."""
-    flags.DEFINE_string("output_dir", "results/keras_real_time", "Where tables and figures go.")
+    flags.DEFINE_string("output_dir", "results/keras_real_time", "Where results go; a run that was stopped goes on there.")
+    flags.DEFINE_bool("resume", True, "--noresume starts afresh, and replaces what is in output_dir.")
     flags.DEFINE_enum("preset", "quick", sorted(PRESETS), "The settings; other flags change single ones.")
     flags.DEFINE_integer("train", None, "Digits to train on.", lower_bound=1)
     flags.DEFINE_integer("validation", None, "Digits to validate on.", lower_bound=1)

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 import rfho2 as rf
 from data.cifar_features import Part, Split
-from rfho2 import loops
 from rfho2.types import Hypers, Nest
 
 
@@ -134,7 +133,6 @@ def refit(training: Training, split: Split, hypers: Hypers) -> Nest:
 
     @tf.function(autograph=False, jit_compile=True)
     def fit(hypers: Hypers) -> Nest:
-        start = p.dynamics.init(zeros(both, int(split.train.labels.max()) + 1), hypers)
-        return p.dynamics.params(loops.fold(lambda s, t: p.dynamics.step(s, hypers, None, t), start, 0, training.steps))
+        return p.dynamics.params(p.train(zeros(both, int(split.train.labels.max()) + 1), hypers))
 
     return fit({name: tf.convert_to_tensor(value, tf.float32) for name, value in hypers.items()})

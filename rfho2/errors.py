@@ -15,14 +15,15 @@ from rfho2.types import Hypers, Nest, Result
 class DivergenceError(ArithmeticError):
     """A value or hypergradient is not finite, or (`.finite`) a value is above a limit.
 
-    `.result` holds every hyper-iteration finished before.
+    `.what` says so in short; `.result` holds every hyper-iteration finished before.
     """
 
-    def __init__(self, message: str, iteration: int, result: Result | None = None, finite: bool = False):
+    def __init__(self, message: str, iteration: int, result: Result | None = None, finite: bool = False, what: str = ""):
         super().__init__(message)
         self.iteration = iteration
         self.result = result
         self.finite = finite
+        self.what = what
 
 
 def _floating_tensor(argument: str, value: Any, dtype: tf.DType | None = None) -> tf.Tensor:
@@ -188,13 +189,14 @@ def diverged(
     wrong = f"not finite: {', '.join(bad)}" if bad else f"the value is above the limit, {limit:.6g}"
     shown = ", ".join(f"{name}: {norm:.6g}" for name, norm in norms.items())
     kept = f"Everything up to hyper-iteration {iteration - 1} is kept in .result." if iteration else "It was the first."
+    what = f"hyper-iteration {iteration}: {wrong}. Norms: {shown}."
     return DivergenceError(
-        f"hyper-iteration {iteration}: {wrong}. Norms: {shown}. Try a smaller inner learning rate or "
-        f"an upper bound on it (rf.Box), a smaller hyper learning rate, fewer steps, or float64; look for log(0), 0/0 and "
-        f"sqrt at 0 in the loss. {kept}",
+        f"{what} Try a smaller inner learning rate or an upper bound on it (rf.Box), a smaller hyper learning rate, fewer "
+        f"steps, or float64; look for log(0), 0/0 and sqrt at 0 in the loss. {kept}",
         iteration,
         result,
         not bad,
+        what,
     )
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from rfho2 import errors, nest
+from rfho2 import errors, nest, setbacks
 from rfho2.batches import Stream
 from rfho2.checkpoints import Store, digest
 from rfho2.hypergradients import Engine
+from rfho2.progress import Good, Progress
 from rfho2.projected_adam import HyperUpdate
 from rfho2.types import Best, HyperGradient, Hypers, Nest, Result, Run
 
@@ -22,39 +23,6 @@ Metrics = Callable[[Nest, Hypers, int], dict[str, Any]]
 
 Stop = Callable[[list[dict[str, float]]], bool]
 """history -> whether that is enough."""
-
-
-Again = Callable[[Hypers], Hypers]
-"""hypers -> hypers to try the same hyper-iteration with again, because those gave no finite numbers."""
-
-SETBACKS = 10  # in a row, after which a run gives up
-PATIENCE = 2  # setbacks in a row, after which a value above the limit is taken as it is
-
-
-class Good(NamedTuple):
-    """The last hyper-iteration with finite numbers: its hypers and hypergradient, and the optimiser before it moved."""
-
-    hypers: dict[str, tf.Tensor]
-    opt_state: Nest
-    grads: dict[str, tf.Tensor]
-
-
-class Progress(NamedTuple):
-    """Where a run is: everything that the next hyper-iteration, k, depends on, and what came of those before.
-
-    `setbacks` tells of each time that it went back; `in_a_row` counts those since the last finite numbers.
-    """
-
-    k: int
-    hypers: dict[str, tf.Tensor]
-    opt_state: Nest
-    carry: Nest
-    state: Nest
-    best: Best | None
-    history: list[dict[str, float]]
-    good: Good | None = None
-    setbacks: tuple[str, ...] = ()
-    in_a_row: int = 0
 
 
 class HyperOptimizer:
@@ -95,7 +63,7 @@ class HyperOptimizer:
         metrics: Metrics | None = None,
         best_by: str = "value",
         stop: Stop | None = None,
-        on_divergence: str | Again = "raise",
+        on_divergence: str | setbacks.Again = "raise",
         limit: Callable[[list[dict[str, float]]], float] | None = None,
     ):
         if not hasattr(engine, "advance"):
@@ -155,44 +123,21 @@ class HyperOptimizer:
                 try:
                     progress = self._iterate(progress)
                 except errors.DivergenceError as error:
-                    if self._gives_up(progress):
+                    back = setbacks.again(progress, error, self.on_divergence, self.engine, self.optimizer)
+                    if back is None:
                         if store is not None and progress.k % checkpoint_every and _stream(self.engine) is None:
                             self._save(store, progress)
                         raise errors.with_story(error, progress.setbacks) from None
-                    progress = self._back(progress, error)
+                    progress = back
                     continue
                 if store is not None and (progress.k % checkpoint_every == 0 or self._over(progress, iterations)):
                     self._save(store, progress)
         finally:
-            self._tell("on_end", _result(progress))
-        return _result(progress)
+            self._tell("on_end", progress.result)
+        return progress.result
 
     def _over(self, progress: Progress, iterations: int) -> bool:
         return progress.k >= iterations or (self.stop is not None and self.stop(progress.history))
-
-    def _gives_up(self, progress: Progress) -> bool:
-        nowhere = self.on_divergence == "backtrack" and not hasattr(
-            getattr(progress.good, "opt_state", None), "learning_rate"
-        )
-        return self.on_divergence == "raise" or nowhere or progress.in_a_row >= SETBACKS
-
-    def _back(self, now: Progress, error: errors.DivergenceError) -> Progress:
-        """Hyper-iteration k once more, with other hypers."""
-        if callable(self.on_divergence):
-            hypers = errors.checked_hypers(self.on_divergence(now.hypers), nest.flatten(now.state))
-            if all(np.array_equal(hypers[name], now.hypers[name]) for name in hypers):  # it would come to the same
-                if not error.finite:
-                    raise errors.with_story(error, now.setbacks)
-                return now._replace(in_a_row=PATIENCE)
-            opt_state, good = self.optimizer.init(hypers), None  # moments of what led astray are of no use
-            now = now._replace(carry=getattr(self.engine, "forget", lambda carry: carry)(now.carry))
-        else:
-            assert now.good is not None
-            rate = {name: r / 2 for name, r in now.good.opt_state.learning_rate.items()}
-            good = now.good._replace(opt_state=now.good.opt_state._replace(learning_rate=rate))
-            hypers, opt_state = self.optimizer.update(good.grads, good.opt_state, good.hypers)
-        setbacks = (*now.setbacks, str(error).split(" Try a smaller")[0])
-        return now._replace(hypers=hypers, opt_state=opt_state, good=good, setbacks=setbacks, in_a_row=now.in_a_row + 1)
 
     def _start(self, params: Nest, hypers: dict[str, tf.Tensor]) -> Progress:
         carry = self.engine.start(params, hypers)
@@ -205,10 +150,9 @@ class HyperOptimizer:
         found, carry = self.engine.advance(now.carry, now.hypers, now.k)
         values = _values(found)
         looked_at = {**values, **{f"hypergradient of {name}": grad for name, grad in found.grads.items()}}
-        ignored = now.in_a_row >= PATIENCE
-        limit = np.inf if ignored or self.limit is None else self.limit(now.history)
+        limit = np.inf if self.limit is None or now.in_a_row >= setbacks.PATIENCE else self.limit(now.history)
         if values["value"] > limit or not all(np.all(np.isfinite(quantity)) for quantity in looked_at.values()):
-            raise errors.diverged(now.k, looked_at, _result(now), limit)
+            raise errors.diverged(now.k, looked_at, now.result, limit)
         hypers, opt_state = self.optimizer.update(found.grads, now.opt_state, now.hypers)
         before = now.history[-1]["seconds"] if now.history else 0.0
         seconds = before + time.perf_counter() - began  # the algorithm's own: metrics and callbacks come after
@@ -267,46 +211,13 @@ class HyperOptimizer:
             )
 
     def _save(self, store: Store, p: Progress) -> None:
-        assert p.best is not None
-        good = p.good or Good(p.hypers, p.opt_state, p.hypers)  # after a setback there may be none: the place stays taken
-        arrays = (p.hypers, p.opt_state, p.carry, p.state, p.best.hypers, p.best.state, good)
-        record = {
-            "k": p.k,
-            "best_value": p.best.value,
-            "best_iteration": p.best.iteration,
-            "history": p.history,
-            "good": p.good is not None,
-            "setbacks": p.setbacks,
-            "in_a_row": p.in_a_row,
-        }
         stream = _stream(self.engine)
-        store.save(p.k, arrays, record, None if stream is None else lambda place: stream.save(place / "stream"))
+        store.save(p.k, p.arrays(), p.record(), None if stream is None else lambda place: stream.save(place / "stream"))
 
     def _load(self, store: Store, start: Progress) -> Progress:
-        good = Good(start.hypers, start.opt_state, start.hypers)
-        template = (start.hypers, start.opt_state, start.carry, start.state, start.hypers, start.state, good)
         stream = _stream(self.engine)
-        loaded = store.load(template, None if stream is None else lambda place: stream.restore(place / "stream"))
-        if loaded is None:
-            return start
-        (hypers, opt_state, carry, state, best_hypers, best_state, good), record = loaded
-        best = Best(best_hypers, best_state, record["best_value"], record["best_iteration"])
-        return Progress(
-            record["k"],
-            hypers,
-            opt_state,
-            carry,
-            state,
-            best,
-            record["history"],
-            good if record["good"] else None,
-            tuple(record["setbacks"]),
-            record["in_a_row"],
-        )
-
-
-def _result(progress: Progress) -> Result:
-    return Result(progress.hypers, progress.state, progress.history, progress.best)
+        loaded = store.load(start.arrays(), None if stream is None else lambda place: stream.restore(place / "stream"))
+        return start if loaded is None else Progress.of(*loaded)
 
 
 def _stream(engine: Engine) -> Stream | None:

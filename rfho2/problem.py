@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from rfho2 import errors, nest
+from rfho2 import errors, loops, nest
 from rfho2.batches import Stream
 from rfho2.dynamics import Dynamics
 from rfho2.types import Batches, Hypers, Nest, Value
@@ -91,6 +91,14 @@ class Problem:
     def batch(self, t: tf.Tensor) -> Nest:
         """The training batch of step t."""
         return None if self.batches is None else self.batches(t)
+
+    def train(self, params: Nest, hypers: Hypers, steps: int | tf.Tensor | None = None) -> Nest:
+        """s_T, or s_steps: the training alone, to be called inside a graph."""
+
+        def step(state: Nest, t: tf.Tensor) -> Nest:
+            return self.dynamics.step(state, hypers, self.batch(t), t)
+
+        return loops.fold(step, self.dynamics.init(params, hypers), 0, self.steps if steps is None else steps)
 
     def value(self, terms: Sequence[Term], values: Sequence[tf.Tensor]) -> Value:
         """A scalar for one objective, a dict for several."""

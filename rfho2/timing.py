@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from rfho2 import loops, memory, nest
+from rfho2 import memory, nest
 from rfho2.hypergradients.compiled import Compiled
 from rfho2.hypergradients.forward import directions, push_steps, start_tangent
 from rfho2.hypergradients.reverse import reverse
@@ -33,13 +33,7 @@ class Measured(NamedTuple):
 
 def time_training(problem: Problem, params: Nest, hypers: Hypers) -> Measured:
     """Plain training."""
-    step = problem.dynamics.step
-
-    def train(params: Nest, hypers: Hypers, steps: tf.Tensor) -> Nest:
-        first = problem.dynamics.init(params, hypers)
-        return loops.fold(lambda s, t: step(s, hypers, problem.batch(t), t), first, 0, steps)
-
-    return _line(problem, Compiled(train), params, hypers)
+    return _line(problem, Compiled(problem.train), params, hypers)
 
 
 def time_forward(problem: Problem, params: Nest, hypers: Hypers, step: float, columns: int) -> Measured:

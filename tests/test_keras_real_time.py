@@ -38,17 +38,36 @@ def test_the_table_has_means_over_seeds_beside_the_search():
     assert lines[3] == "| 1 | real time, a start | 94.50 | -1.00 | 20.0 | 0.20 |"
 
 
+def test_a_run_that_was_stopped_goes_on_after_the_last_training(tmp_path, monkeypatch):
+    config = dataclasses.replace(comparison.PRESETS["quick"], train=100, validation=50, trials=2)
+    done = []
+
+    def fake(config, seed, data, hypers):
+        if len(done) == 4:
+            raise KeyboardInterrupt
+        done.append(hypers)
+        return {**hypers, "validation": 0.9, "test": 0.8, "seconds": 10.0}
+
+    monkeypatch.setattr(comparison, "trial", fake)
+    monkeypatch.setattr(comparison, "tuned", fake)
+    with pytest.raises(KeyboardInterrupt):
+        comparison.run(config, tmp_path / "trainings.json")
+    done.append(None)  # past the stop
+    records = comparison.run(config, tmp_path / "trainings.json")
+    assert len([hypers for hypers in done if hypers]) == 8, "none was made twice"
+    assert [r["ratio"] for r in records] == [1.0, 0.5, 0.5] * 2
+    assert records[1]["learning_rate"] == pytest.approx(0.01 * records[0]["learning_rate"])
+
+
 @pytest.mark.slow
 def test_all_of_it_on_few_digits(tmp_path):
     config = dataclasses.replace(
         comparison.PRESETS["quick"], train=300, validation=100, epochs=1, batch_size=20, trials=2, hyper_batch=5
     )
-    records, ways = comparison.run(config)
+    records = comparison.run(config, tmp_path / "trainings.json")
     assert [r["number_of_hypers"] for r in records] == [1, 1, 1, 3, 3, 3]
     for record in records:
         assert 0 <= record["test"] <= 1
         assert record["seconds"] > 0
-    for record, way in ways:
-        assert way["learning_rate"][0] <= record["learning_rate"] * 1.001  # a start that is too large is lowered at once
-    comparison.draw(ways, config, tmp_path / "figure")
+    comparison.draw(records, config, tmp_path / "figure")
     assert (tmp_path / "figure.png").stat().st_size > 10_000

@@ -12,14 +12,14 @@ ROOT = Path(__file__).parents[1]
 LIBRARY = sorted((ROOT / "rfho2").rglob("*.py"))
 LAYERS = [
     ["types", "projections", "memory"],
-    ["nest"],
+    ["nest", "progress"],
     ["errors"],
     ["constraints", "batches", "loops", "checkpoints"],
     ["dynamics"],
     ["problem"],
     ["hypergradients"],
     ["projected_adam", "timing"],
-    ["planner"],
+    ["planner", "setbacks"],
     ["hyper_optimizer"],
     ["monitor", "keras_bridge"],
 ]

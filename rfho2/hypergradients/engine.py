@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -52,7 +53,7 @@ class Probe:
         return params, hypers
 
 
-class GoingOn:
+class GoingOn(ABC):
     """What engines share whose hyper-iterations go on with one training, instead of starting it again."""
 
     problem: Problem
@@ -68,13 +69,13 @@ class GoingOn:
         """The hypergradient at the end of the first hyper-batch."""
         return self.advance(self.start(params, hypers), hypers, k)[0]
 
+    @abstractmethod
     def start(self, params: Nest, hypers: Hypers) -> Any:
         """What is carried on, before the first hyper-batch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def advance(self, carry: Any, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Any]:
         """The next hyper-batch."""
-        raise NotImplementedError
 
     def initial_state(self, params: Nest, hypers: Hypers) -> Nest:
         """s_0."""

@@ -80,9 +80,8 @@ def per_example_weights(
             "nothing. Pass a pair of arrays (x, y)."
         )
     examples, held_out = data.in_memory(train, "train"), data.in_memory(validation, "validation")
-    inner = train_with(model, loss, {"learning_rate": learning_rate}, optimizer, False, None, batch_norm)
-    inner = inner._replace(fixed={**inner.fixed, "learning_rate": learning_rate}, knobs=inner.knobs._replace(start={}))
-    check(model, inner, examples, batch_norm)
+    inner = train_with(model, loss, (), optimizer, False, None, batch_norm, {"learning_rate": learning_rate})
+    check(model, inner, examples)
     number = len(nest.flatten(examples)[0])
     size = errors.check_count("batch_size", min(batch_size, number))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,10 +11,8 @@ import tensorflow as tf
 
 from rfho2.batches import Stream
 from rfho2.keras_bridge.data import Source
+from rfho2.keras_bridge.training import Training
 from rfho2.types import HyperGradient, Hypers, Nest, Result, Run
-
-if TYPE_CHECKING:
-    from rfho2.keras_bridge.real_time_tuner import RealTimeTuner
 
 REFUSED = {
     keras.callbacks.LearningRateScheduler: "the tuner sets the learning rate",
@@ -38,7 +36,8 @@ class Epochs:
     """A callback of the driver that calls those of Keras, and writes the weights into the model at the end of each epoch.
 
     Args:
-      tuner: whose fit this is.
+      model: that is trained.
+      training: how.
       source: the training batches.
       x: inputs, for batch norm's moving statistics.
       held_out: validation arrays.
@@ -48,7 +47,8 @@ class Epochs:
 
     def __init__(
         self,
-        tuner: RealTimeTuner,
+        model: keras.Model,
+        training: Training,
         source: Source,
         x: Any,
         held_out: tuple[Nest, Nest],
@@ -57,7 +57,7 @@ class Epochs:
         callbacks: Sequence[keras.callbacks.Callback] | None,
         verbose: str | int,
     ):
-        self.tuner, self.source, self.held_out = tuner, source, held_out
+        self.model, self.training, self.source, self.held_out = model, training, source, held_out
         self.x = x.take(source.steps) if isinstance(x, tf.data.Dataset) else x  # which may have no end
         self.epochs, self.per_epoch = epochs, per_epoch
         self.iterations = epochs * per_epoch
@@ -66,7 +66,7 @@ class Epochs:
             list(callbacks or ()),
             add_history=True,
             add_progbar=shown != 0,
-            model=tuner.model,
+            model=model,
             verbose=shown,
             epochs=epochs,
             steps=per_epoch,
@@ -75,16 +75,17 @@ class Epochs:
         self._looks = iter(source.batches.dataset) if isinstance(source.batches, Stream) else None
         self._losses: list[float] = []  # of this epoch
         self._written: Nest = None  # the state that the model has
+        self.hypers: dict[str, np.ndarray] = {}  # where they ended, as users know them
 
     def _training_loss(self, params: Nest, batch: Nest) -> tf.Tensor:
         (x, y), _ = batch
-        return self.tuner.training.objective(params, {}, (x, y))
+        return self.training.objective(params, {}, (x, y))
 
     def metrics(self, state: Nest, hypers: Hypers, k: int) -> dict[str, float]:
         """The hypers as users know them, and the loss on a training batch."""
         batch = next(self._looks) if self._looks is not None else self.source.batches(tf.constant(k))
-        params = self.tuner.training.dynamics().params(state)
-        return {**self.tuner.knobs.named(hypers), "loss": float(self._loss(params, batch))}
+        params = self.training.dynamics().params(state)
+        return {**self.training.knobs.named(hypers), "loss": float(self._loss(params, batch))}
 
     def on_start(self, run: Run) -> None:
         """Training begins, or goes on."""
@@ -107,25 +108,25 @@ class Epochs:
             self.callbacks.on_epoch_end(epoch, {**logs, **self._evaluated()})
 
     def _write(self, state: Nest) -> None:
-        params = self.tuner.training.dynamics().params(state)
-        self.tuner.training.model.assign(params, self.x)
+        params = self.training.dynamics().params(state)
+        self.training.model.assign(params, self.x)
         self._written = state
 
     def _evaluated(self) -> dict[str, float]:
         x, y = self.held_out
-        found = self.tuner.model.evaluate(x, y, batch_size=256, verbose=0, return_dict=True)
+        found = self.model.evaluate(x, y, batch_size=256, verbose=0, return_dict=True)
         return {f"val_{name}": float(value) for name, value in found.items()}
 
     def on_end(self, result: Result) -> None:
         """Training ended: as planned, by a callback, by Ctrl-C in the middle of an epoch, or it had ended before."""
         if self._written is not result.state:
             self._write(result.state)
-        self.tuner.hypers = {name: value.numpy() for name, value in self.tuner.knobs.outside(result.hypers).items()}
+        self.hypers = {name: value.numpy() for name, value in self.training.knobs.outside(result.hypers).items()}
         self.callbacks.on_train_end()
 
     def history(self, result: Result) -> keras.callbacks.History:
         """Keras's, with `.trajectories` of every update."""
-        found = self.tuner.model.history
+        found = self.model.history
         last = result.history[-1] if result.history else {}
         names = [name for name in last if not name.startswith("hypergradient/")]
         found.trajectories = {name: np.array([row[name] for row in result.history]) for name in names}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -127,8 +126,6 @@ def knobs(
     if optimizer not in SETTINGS:
         raise ValueError(f"optimizer is {optimizer!r}; choose one of {sorted(SETTINGS)}.")
     names = [hypers] if isinstance(hypers, str) else list(hypers)
-    if not names:
-        raise ValueError("hypers is empty: there is nothing to tune. Pass at least one, such as ['learning_rate'].")
     known = [name for name in KNOBS if name != "momentum" or name in SETTINGS[optimizer][1]]
     for name in names:
         if name not in known:
@@ -138,9 +135,11 @@ def knobs(
     unknown = sorted(set(ranges or {}) - set(names))
     if unknown:
         raise ValueError(f"ranges has {unknown}, which are not among the hypers {names}.")
-    bad = [name for name, (low, high) in bounds.items() if not low < high or not math.isfinite(_lowest(name, low))]
-    if bad:
-        raise ValueError(f"ranges of {bad} are {[bounds[name] for name in bad]}; low has to be below high, and above 0.")
+    for name, (low, high) in bounds.items():
+        if not low < high or not _finite_inside(name, low, high):
+            least = "0 or more" if KNOBS[name].low == 0 else "above 0"
+            most = ", and high below 1" if name == "momentum" else ""
+            raise ValueError(f"ranges: '{name}' is ({low}, {high}); low has to be below high, and {least}{most}.")
     labels = {name: layers for name in names if layers and name in PER_LAYER}
     labels |= {name: outputs for name in names if name == "loss_weights"}
     start = {name: _start(name, given.get(name), *bounds[name], len(labels.get(name, ()))) for name in names}
@@ -162,6 +161,7 @@ def _start(name: str, given: Any, low: float, high: float, size: int) -> np.ndar
         raise ValueError(f"hyper '{name}' has shape {list(value.shape)}; pass {wanted}.") from None
 
 
-def _lowest(name: str, low: float) -> float:
+def _finite_inside(name: str, low: float, high: float) -> bool:
+    """Whether both ends of a range can be reached on the scale of what is optimised."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return float(KNOBS[name].inside(low))
+        return bool(low >= 0 and np.all(np.isfinite(KNOBS[name].inside(np.asarray([low, high], np.float64)))))

@@ -84,7 +84,8 @@ def one_loss(loss: Any) -> OneLoss:
         settings = getattr(found, "_fn_kwargs", {})
         if settings.get("ignore_class") is not None or settings.get("axis", -1) != -1:
             raise ValueError(
-                f"loss {type(found).__name__} has ignore_class or an axis other than the last, which rfho2 has not."
+                f"loss {type(found).__name__} has ignore_class, or an axis that is not the last; neither is supported: "
+                f"leave such examples out of the data, or move the classes to the last axis."
             )
         total, from_logits = found.reduction == "sum", bool(settings.get("from_logits", False))
         return OneLoss(type(found).__name__, found.call, total, from_logits)  # .call: the call itself would cast to float32

@@ -64,10 +64,7 @@ def from_keras(model: keras.Model, x: Any = None, batch_norm: str = "batch", che
     if check:
         inputs = example_input(model, purely.layers) if x is None else nest.map(lambda a: a[:EXAMPLES], _first_batch(x))
         if inputs is not None:
-            seed = tf.constant([0, 0])
-            check_second_derivatives(
-                lambda p: purely(p, inputs, training=True, seed=seed, return_losses=True), params, model.name
-            )
+            check_model(purely, params, inputs, model.name)
 
     def assign(params: Params, x_of_statistics: Any = None) -> None:
         data = x if x_of_statistics is None else x_of_statistics
@@ -84,6 +81,12 @@ def from_keras(model: keras.Model, x: Any = None, batch_norm: str = "batch", che
                 purely.take_statistics(params, data)
 
     return KerasModel(params, purely, assign)
+
+
+def check_model(apply: Callable[..., Any], params: Params, inputs: Nest, name: str) -> None:
+    """Refuses a model whose second derivatives, in training, are not what differences of its gradient say."""
+    seed = tf.constant([0, 0])
+    check_second_derivatives(lambda p: apply(p, inputs, training=True, seed=seed, return_losses=True), params, name)
 
 
 class _Pure:

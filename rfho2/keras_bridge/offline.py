@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-from rfho2 import batches, errors, loops, nest
+from rfho2 import batches, errors, nest
 from rfho2.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients import Engine, forward, reverse
 from rfho2.hypergradients.compiled import Compiled
@@ -19,7 +18,7 @@ from rfho2.keras_bridge.training import check, train_with
 from rfho2.planner import auto
 from rfho2.problem import Problem
 from rfho2.projected_adam import projected_adam
-from rfho2.types import Hypers, Nest, Result
+from rfho2.types import Nest, Result
 
 METHODS = ("auto", "reverse", "forward")
 
@@ -64,7 +63,8 @@ def tune(
     """The hypers that make `steps` steps of training end with the lowest validation loss, and the model trained with them.
 
     Args:
-      model, loss, hypers, optimizer, per_layer, ranges, batch_norm, seed, jit_compile: as for `rf.RealTimeTuner`.
+      model, loss, hypers, optimizer, per_layer, ranges, batch_norm, seed, jit_compile: as for `rf.RealTimeTuner`; "auto"
+        always tries XLA.
       train, validation: pairs of arrays (x, y), or finite `tf.data.Dataset`s of batches of them; read into memory.
       method: "reverse" (many hypers), "forward" (few hypers, long training), or "auto", which measures and chooses.
       steps: T, of each training.
@@ -92,7 +92,7 @@ def tune(
         raise ValueError(f"method is {method!r}; choose one of {METHODS}.")
     examples, held_out = data.in_memory(train, "train"), data.in_memory(validation, "validation")
     inner = train_with(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
-    check(model, inner, examples, batch_norm)
+    check(model, inner, examples)
     chosen, params = inner.knobs, inner.model.params
 
     def problem(data: tuple[Nest, Nest]) -> Problem:
@@ -112,7 +112,7 @@ def tune(
     state = result.best.state
     if refit:
         both = nest.map(lambda a, b: np.concatenate([a, b]), examples, held_out)
-        state = _trained(problem(both), params, result.best.hypers, jit_compile)
+        state = Compiled(problem(both).train, jit_compile)(params, result.best.hypers)
     inner.model.assign(inner.dynamics().params(state), examples[0])
     return Tuned({n: v.numpy() for n, v in chosen.outside(result.best.hypers).items()}, model, result)
 
@@ -121,15 +121,3 @@ def _engine(problem: Problem, method: str, memory: str | int | None, jit_compile
     if method == "auto":
         return auto(problem, memory)
     return reverse(problem, jit_compile=jit_compile) if method == "reverse" else forward(problem, jit_compile=jit_compile)
-
-
-def _trained(problem: Problem, params: Nest, hypers: Hypers, jit_compile: bool | None) -> Nest:
-    """s_T."""
-
-    def run(params: Nest, hypers: Hypers) -> Nest:
-        def body(state: Nest, t: tf.Tensor) -> Nest:
-            return problem.dynamics.step(state, hypers, problem.batch(t), t)
-
-        return loops.fold(body, problem.dynamics.init(params, hypers), 0, problem.steps)
-
-    return Compiled(run, jit_compile)(params, dict(hypers))

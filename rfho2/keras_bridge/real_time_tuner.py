@@ -10,22 +10,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from rfho2 import errors, nest
+from rfho2 import errors
 from rfho2.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients import Engine, real_time
 from rfho2.keras_bridge import data
 from rfho2.keras_bridge.epochs import Epochs, check_callbacks
-from rfho2.keras_bridge.losses import check_labels
 from rfho2.keras_bridge.training import check, train_with, values_of
 from rfho2.problem import Problem
 from rfho2.projected_adam import projected_adam
 from rfho2.types import Hypers, Nest
 
-BETA_1, BETA_2 = (
-    0.5,
-    0.9,
-)  # hypergradients change by orders of magnitude on the way: a long memory would follow them too late
-LOOK = 3  # hyper-batches
+BETA_1, BETA_2 = 0.5, 0.9  # of Adam: hypergradients change by orders of magnitude, a long memory would follow too late
+LOOK = 3  # hyper-batches that tell how good a learning rate to start with is
 LOST = 0.1  # of what the validation loss has fallen by
 EARLY = 0.05  # of the first validation loss, as long as what is usual is not known
 JUMPS = 2  # usual differences from one hyper-batch to the next, which parts of the validation data may make
@@ -91,7 +87,6 @@ class RealTimeTuner:
         self.model = model
         self.training = train_with(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
         self.knobs = self.training.knobs
-        self._batch_norm = batch_norm
         self.hyper_batch = errors.check_count("hyper_batch", hyper_batch)
         self.hyper_rate = hyper_rate
         self.validation_batch = errors.check_count("validation_batch", validation_batch)
@@ -137,23 +132,29 @@ class RealTimeTuner:
             raise ValueError("validation_data is None; hypers are tuned on it: pass a pair of arrays (x, y) or a dataset.")
         source = data.training(x, y, batch_size, steps_per_epoch, self.seed)
         held_out = data.in_memory(validation_data, "validation_data")
-        check(self.model, self.training, held_out, self._batch_norm)
-        if y is not None:
-            check_labels(self.training.loss, y, self.model(nest.map(lambda a: a[:2], held_out[0]), training=False))
+        check(self.model, self.training, held_out, y)
         hyper_batch = min(self.hyper_batch, source.steps)
-        problem = Problem(
-            self.training.dynamics(),
-            self.training.objective,
-            None,
-            source.batches,
-            data.validation(held_out, self.validation_batch, self.seed + 2),
-        )
-        sets = self.knobs.constraints()
-        inside: Hypers = {name: sets[name].project(tf.constant(v)) for name, v in self.knobs.inside(self.hypers).items()}
-        watch = Epochs(self, source, x, held_out, epochs, max(1, round(source.steps / hyper_batch)), callbacks, verbose)
+        per_epoch = max(1, round(source.steps / hyper_batch))
+        watch = Epochs(self.model, self.training, source, x, held_out, epochs, per_epoch, callbacks, verbose)
+        driver, params, start = self._prepare(source, held_out, hyper_batch, watch)
+        self.model.stop_training = False
+        try:
+            result = driver.run(params, start, watch.iterations, checkpoint_dir)
+        finally:
+            self.hypers = watch.hypers or self.hypers
+        return watch.history(result)
+
+    def _prepare(
+        self, source: data.Source, held_out: tuple[Nest, Nest], hyper_batch: int, watch: Epochs
+    ) -> tuple[HyperOptimizer, Nest, Hypers]:
+        """The driver, and the params and hypers that it starts from."""
+        looks = data.validation(held_out, self.validation_batch, self.seed + 2)
+        problem = Problem(self.training.dynamics(), self.training.objective, None, source.batches, looks)
         engine = real_time(problem, hyper_batch, self.carry, self._jit_compile)
+        sets = self.knobs.constraints()
         params = values_of(self.model, self.training.model.params)
-        start = inside if self._begun else self._not_too_large(engine, params, inside)
+        start: Hypers = {name: sets[name].project(tf.constant(v)) for name, v in self.knobs.inside(self.hypers).items()}
+        start = start if self._begun else self._not_too_large(engine, params, start)
         self._begun = True
         driver = HyperOptimizer(
             engine,
@@ -164,9 +165,7 @@ class RealTimeTuner:
             on_divergence=self.knobs.slower,
             limit=self._limit(problem, params) if "learning_rate" in self.knobs.start else None,
         )
-        self.model.stop_training = False
-        result = driver.run(params, start, watch.iterations, checkpoint_dir)
-        return watch.history(result)
+        return driver, params, start
 
     def _not_too_large(self, engine: Engine, params: Nest, hypers: Hypers) -> Hypers:
         """The hypers with the learning rate, as given or smaller by factors of 4, that does best in the first hyper-batches.

@@ -15,56 +15,32 @@ from rfho2.types import Nest
 TOLERANCE = {"float64": 1e-3, "float32": 0.05}  # relative; hidden stop_gradients cost percents, rounding less
 SCALES = {"float64": (1e-4, 1e-5, 1e-6), "float32": (0.1, 0.03, 0.01)}
 """Of the params. The best counts, because a large one may step over a kink of a ReLU and a small one drown in rounding."""
+Call = Callable[[Nest], tuple[Nest, tf.Tensor]]
+"""params -> (outputs, sum of the losses)."""
+
 UNDIFFERENTIABLE = (LookupError, tf.errors.UnimplementedError, tf.errors.NotFoundError)
 
 
-def check_second_derivatives(call: Callable[[Nest], tuple[Nest, tf.Tensor]], params: Nest, name: str) -> None:
+def check_second_derivatives(call: Call, params: Nest, name: str) -> None:
     """Refuses a model whose Hessian is not the derivative of its gradient.
 
     The function differentiated is a random form of the outputs plus the model's own losses: in float64, or in float32 where
     a layer knows nothing else.
 
     Args:
-      call: params -> (outputs, sum of the losses).
+      call: the model.
       params: where.
       name: the model's, for messages.
     """
-    try:
-        double = nest.map(lambda p: tf.cast(p, tf.float64), params)
-        outputs, _ = call(double)
-        params = double
-    except (TypeError, tf.errors.OpError):
-        outputs, _ = call(params)
+    params, outputs = _in_float64(call, params)
     dtype = nest.flatten(params)[0].dtype
     rng = np.random.default_rng(0)
-
-    def random() -> Nest:
-        return nest.map(lambda p: tf.constant(rng.normal(size=p.shape) * max(float(np.std(p)), 0.01), dtype), params)
-
-    direction = random()
     # Not at a kink: biases of 0 and inputs of 0 put a ReLU right on it.
-    params = nest.map(lambda p, d: p + 0.1 * d, params, random())
-    weights = [tf.constant(rng.normal(size=out.shape), dtype) for out in nest.flatten(outputs)]
-    sizes = [tf.cast(tf.reduce_max(tf.abs(out)), dtype) + 1e-6 for out in nest.flatten(outputs)]
-
-    def scalar(p: Nest) -> tf.Tensor:
-        outputs, losses = call(p)
-        parts = zip(weights, sizes, nest.flatten(outputs), strict=True)
-        return losses + tf.add_n([tf.reduce_sum(w * tf.tanh(tf.cast(out, dtype) / size)) for w, size, out in parts])
-
-    def gradient(p: Nest) -> Nest:
-        with tf.GradientTape() as tape:
-            tape.watch(p)
-            value = scalar(p)
-        return nest.dense(tape.gradient(value, p, unconnected_gradients=tf.UnconnectedGradients.ZERO))
-
-    def product(p: Nest) -> Nest:
-        with tf.GradientTape() as tape:
-            tape.watch(p)
-            slope = nest.dot(gradient(p), direction)
-        return nest.dense(tape.gradient(slope, p, unconnected_gradients=tf.UnconnectedGradients.ZERO))
-
-    graph = tf.function(product, autograph=False)
+    params = nest.map(lambda p, d: p + 0.1 * d, params, _random_like(params, rng))
+    direction = _random_like(params, rng)
+    gradient = _gradient_of(_scalar_of(call, outputs, dtype, rng))
+    product = _gradient_of(lambda p: nest.dot(gradient(p), direction))
+    graph, slope = (tf.function(function, autograph=False) for function in (product, gradient))
     try:
         exact = graph(params)
     except UNDIFFERENTIABLE as error:
@@ -72,8 +48,7 @@ def check_second_derivatives(call: Callable[[Nest], tuple[Nest, tf.Tensor]], par
             f"model '{name}': an op has no second derivative, which hypergradients need: {_first_line(error)} "
             f"Exchange the layer that uses it."
         ) from error
-    slope_at = tf.function(gradient, autograph=False)
-    apart = min(_error(exact, _difference(slope_at, params, direction, scale)) for scale in SCALES[dtype.name])
+    apart = min(_error(exact, _difference(slope, params, direction, scale)) for scale in SCALES[dtype.name])
     if not apart <= TOLERANCE[dtype.name]:
         ops = _stopped(graph.get_concrete_function(params).graph)
         suspects = f" Ops that stop gradients: {', '.join(ops)}." if ops else ""
@@ -82,6 +57,43 @@ def check_second_derivatives(call: Callable[[Nest], tuple[Nest, tf.Tensor]], par
             f"differences of the gradient), so that hypergradients would be wrong without any error.{suspects} Rewrite the "
             f"layer without them; if it is meant so, rf.from_keras has check=False."
         )
+
+
+def _in_float64(call: Call, params: Nest) -> tuple[Nest, Nest]:
+    """Params and outputs in float64, or as they are where a layer knows nothing else."""
+    try:
+        double = nest.map(lambda p: tf.cast(p, tf.float64), params)
+        return double, call(double)[0]
+    except (TypeError, tf.errors.OpError):
+        return params, call(params)[0]
+
+
+def _random_like(params: Nest, rng: np.random.Generator) -> Nest:
+    """Normal numbers of the size that each param has."""
+    return nest.map(lambda p: tf.constant(rng.normal(size=p.shape) * max(float(np.std(p)), 0.01), p.dtype), params)
+
+
+def _scalar_of(call: Call, outputs: Nest, dtype: tf.DType, rng: np.random.Generator) -> Callable[[Nest], tf.Tensor]:
+    """The model's losses, and a random form of its outputs, curved where they are."""
+    weights = [tf.constant(rng.normal(size=out.shape), dtype) for out in nest.flatten(outputs)]
+    sizes = [tf.cast(tf.reduce_max(tf.abs(out)), dtype) + 1e-6 for out in nest.flatten(outputs)]
+
+    def scalar(p: Nest) -> tf.Tensor:
+        outputs, losses = call(p)
+        parts = zip(weights, sizes, nest.flatten(outputs), strict=True)
+        return losses + tf.add_n([tf.reduce_sum(w * tf.tanh(tf.cast(out, dtype) / size)) for w, size, out in parts])
+
+    return scalar
+
+
+def _gradient_of(scalar: Callable[[Nest], tf.Tensor]) -> Callable[[Nest], Nest]:
+    def gradient(p: Nest) -> Nest:
+        with tf.GradientTape() as tape:
+            tape.watch(p)
+            value = scalar(p)
+        return nest.dense(tape.gradient(value, p, unconnected_gradients=tf.UnconnectedGradients.ZERO))
+
+    return gradient
 
 
 def _difference(gradient: Callable[[Nest], Nest], params: Nest, direction: Nest, scale: float) -> Nest:
@@ -98,9 +110,8 @@ def _error(exact: Nest, near: Nest) -> float:
 def _stopped(graph: Any) -> list[str]:
     """Names of the layers' own ops that stop a gradient."""
     stopping = {"StopGradient", "PreventGradient", "Round", "Sign", "Floor"}
-    return sorted({op.name for op in graph.get_operations() if op.type in stopping and not op.name.startswith("gradient")})[
-        :5
-    ]
+    found = {op.name for op in graph.get_operations() if op.type in stopping and not op.name.startswith("gradient")}
+    return sorted(found)[:5]
 
 
 def _first_line(error: Exception) -> str:

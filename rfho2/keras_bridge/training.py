@@ -13,7 +13,7 @@ from rfho2.dynamics import Dynamics
 from rfho2.dynamics.base import Loss
 from rfho2.keras_bridge.knobs import KNOBS, PER_LAYER, SETTINGS, Knobs, knobs
 from rfho2.keras_bridge.losses import Losses, check_labels, losses
-from rfho2.keras_bridge.model import KerasModel, Params, from_keras
+from rfho2.keras_bridge.model import EXAMPLES, KerasModel, Params, check_model, from_keras
 from rfho2.types import Hypers, Nest
 
 
@@ -98,16 +98,21 @@ def train_with(
     per_layer: bool,
     ranges: Mapping[str, tuple[float, float]] | None,
     batch_norm: str,
+    fixed: Mapping[str, float] | None = None,
 ) -> Training:
-    """From what a user asks for; `check` looks at the data."""
+    """From what a user asks for; `check` looks at the data.
+
+    Args:
+      fixed: settings of the optimiser that are no hypers and have other values than usual.
+    """
     pure = from_keras(model, batch_norm=batch_norm, check=False)
     layers = layers_of(model, pure.params) if per_layer else {}
     names = {number: path.rsplit("/", 1)[0] for path, number in layers.items()}
     outputs = list(getattr(model, "output_names", None) or ["output"])
     chosen = knobs(hypers, ranges, optimizer, [names[i] for i in sorted(names)], outputs)
-    fixed = {name: KNOBS[name].start for name in SETTINGS[optimizer][1]}
+    settings = {name: KNOBS[name].start for name in SETTINGS[optimizer][1]} | dict(fixed or {})
     listed = isinstance(getattr(model, "_outputs_struct", None), list | tuple)
-    return Training(pure, losses(loss, outputs if listed else None), chosen, optimizer, fixed, layers or None)
+    return Training(pure, losses(loss, outputs if listed else None), chosen, optimizer, settings, layers or None)
 
 
 def layers_of(model: keras.Model, params: Params) -> dict[str, int]:
@@ -126,12 +131,21 @@ def values_of(model: keras.Model, params: Params) -> Params:
     return {path: tf.identity(v.value) for path, v in zip(params, model.trainable_variables, strict=True)}
 
 
-def check(model: keras.Model, training: Training, examples: tuple[Nest, Nest], batch_norm: str) -> None:
-    """What is wrong with model, loss or labels is said here, before a graph is built, and not by TensorFlow."""
-    few = nest.map(lambda a: a[:8], examples)
-    from_keras(model, few[0], batch_norm)
-    check_labels(training.loss, examples[1], model(few[0], training=False))
-    check_gradient(training, values_of(model, training.model.params), few)
+def check(model: keras.Model, training: Training, examples: tuple[Nest, Nest], labels: Nest | None = None) -> None:
+    """What is wrong with model, loss or labels is said here, before a graph is built, and not by TensorFlow.
+
+    Args:
+      examples: (x, y), of which a few are tried, and all labels looked at.
+      labels: more of them.
+    """
+    few = nest.map(lambda a: a[:EXAMPLES], examples)
+    params = values_of(model, training.model.params)
+    check_model(training.model.apply, params, few[0], model.name)
+    outputs = training.model.apply(params, few[0])
+    for y in (examples[1], labels):
+        if y is not None:
+            check_labels(training.loss, y, outputs)
+    check_gradient(training, params, few)
 
 
 def check_gradient(training: Training, params: Params, examples: tuple[Nest, Nest]) -> None:
