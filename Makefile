@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: test check check-all lint docs fuzz bench bench-large demo clean
+.PHONY: test check check-all lint docs fuzz soak bench bench-large demo clean
 
 test: $(READY)          ## the tests
 	$(BIN)/python -m pytest -n 2 -m "not slow"
@@ -24,6 +24,10 @@ lint: $(READY)
 
 fuzz: $(READY)          ## the randomised tests with fresh seeds, which are printed
 	RFHO2_FUZZ=1 $(BIN)/python -m pytest tests -k "random or projection or permutation" -rP
+
+soak: $(READY)          ## 200 kills of a run of 300 hyper-iterations; 10,000 steps in real time: nothing lost, nothing grows
+	$(BIN)/python -m experiments.soak --part=kills
+	$(BIN)/python -m experiments.soak --part=long --hyper_iterations=500
 
 bench: $(READY)         ## costs, as ratios measured in one run; what the planner predicts
 	$(BIN)/python -m experiments.benchmark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -26,25 +27,35 @@ from scipy import stats
 
 import rfho2
 from data.errors import DataError
+from rfho2 import locks, preemption
 
 FLAGS = flags.FLAGS
+flags.DEFINE_bool("deterministic", False, "The same bits in every run on the same machine, where TensorFlow can.")
 
 
 def run_main(main: Callable[[], None]) -> None:
-    """Runs a binary: bad data is one sentence and exit code 1; Ctrl-C says how to go on and exits with 130."""
+    """Runs a binary, alone in its `--output_dir`.
+
+    Bad data, a directory in use and a disk that cannot be written are one sentence and exit code 1. Ctrl-C and SIGTERM say
+    how to go on and exit with 130 and 143.
+    """
 
     def guarded(argv: list[str]) -> None:
         if len(argv) > 1:
             raise app.UsageError(f"not understood: {' '.join(argv[1:])}; flags look like --name=value.")
+        if FLAGS.deterministic:
+            tf.config.experimental.enable_op_determinism()
+        alone = locks.held(FLAGS.output_dir, "--output_dir") if "output_dir" in FLAGS else contextlib.nullcontext()
         try:
-            main()
-        except DataError as error:
+            with preemption.ending(), alone:
+                main()
+        except (DataError, locks.InUseError, OSError) as error:
             print(error, file=sys.stderr)
             sys.exit(1)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, preemption.Terminated) as stopped:
             again = [argument for argument in sys.argv[1:] if argument.lstrip("-") not in ("noresume", "resume=false")]
             print(f"\nStopped; everything finished is kept. To go on, run again: {command(again)}", file=sys.stderr)
-            sys.exit(130)
+            sys.exit(130 if isinstance(stopped, KeyboardInterrupt) else stopped.code)
 
     app.run(guarded)
 

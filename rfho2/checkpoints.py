@@ -25,26 +25,47 @@ from rfho2 import nest
 from rfho2.types import Nest
 
 DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
-KEEP = 2  # the newest, and the one before it should the newest be damaged
+
+
+class CheckpointError(OSError):
+    """A checkpoint could not be written; those before it are as they were."""
 
 
 class Store:
-    """The checkpoints of one run.
+    """The checkpoints of one run; the directory is this process's alone, see `rfho2.locks`.
 
     Args:
-      directory: made if it is not there.
+      directory: where they are.
       fingerprint: plain values that say which problem this is; a checkpoint with another one is refused.
+      keep: how many; more than one, should the newest be damaged.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], fingerprint: dict[str, Any]):
+    def __init__(self, directory: str | os.PathLike[str], fingerprint: dict[str, Any], keep: int = 2):
         self.directory = Path(directory)
         self.fingerprint = json.loads(json.dumps(fingerprint, default=str))
+        self._keep = keep
 
     def save(self, k: int, arrays: Nest, record: dict[str, Any], also: Callable[[Path], None] | None = None) -> None:
         """Writes checkpoint k beside the others and moves it into place; then drops the old ones."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            place = self._write(k, arrays, record, also)
+        except (OSError, tf.errors.OpError) as error:
+            try:
+                left = f"{self._places()[0]} is whole, and the next run goes on from there"
+            except (OSError, IndexError):  # there is none, or the directory cannot be read either
+                left = "nothing that was kept before was changed"
+            raise CheckpointError(
+                f"checkpoint_dir: hyper-iteration {k} could not be kept in {self.directory} ({error}); {left}. "
+                f"Make room, or bring the directory back, and run again."
+            ) from error
+        later = [other for other in self._places() if other > place]  # damaged, or the run would have gone on from there
+        for old in later + [other for other in self._places() if other <= place][self._keep :]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def _write(self, k: int, arrays: Nest, record: dict[str, Any], also: Callable[[Path], None] | None) -> Path:
         for killed in self.directory.glob(".draft-*"):
             shutil.rmtree(killed, ignore_errors=True)
+        # Not made here if it has vanished: where a disk was unmounted, another one would be filled.
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.directory))
         try:
             leaves: dict[str, Any] = {str(i): np.asarray(leaf) for i, leaf in enumerate(nest.flatten(arrays))}
@@ -63,9 +84,7 @@ class Store:
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
-        later = [other for other in self._places() if other > place]  # damaged, or the run would have gone on from there
-        for old in later + [other for other in self._places() if other <= place][KEEP:]:
-            shutil.rmtree(old, ignore_errors=True)
+        return place
 
     def load(self, template: Nest, also: Callable[[Path], None] | None = None) -> tuple[Nest, dict[str, Any]] | None:
         """The newest checkpoint that can be read, in the structure of `template`; None if there is none.

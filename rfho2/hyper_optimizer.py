@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from rfho2 import errors, nest, setbacks
+from rfho2 import errors, locks, nest, preemption, setbacks
 from rfho2.batches import Stream
 from rfho2.checkpoints import Store, digest
 from rfho2.hypergradients import Engine
@@ -45,6 +45,8 @@ class HyperOptimizer:
         led astray is in it. Both give up after ten times in a row, with the whole story in the error.
       limit: history -> number that the value should not exceed; above it counts as divergence too, but not more than twice
         in a row: what is still above is taken as it is.
+      clip: hypergradients whose norm, over all hypers together, is larger are scaled down to it before the update, so that
+        one wild hypergradient does not spoil the optimiser's moments; the history has them as they were.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: (w - 1.0) ** 2
@@ -65,6 +67,7 @@ class HyperOptimizer:
         stop: Stop | None = None,
         on_divergence: str | setbacks.Again = "raise",
         limit: Callable[[list[dict[str, float]]], float] | None = None,
+        clip: float | None = None,
     ):
         if not hasattr(engine, "advance"):
             raise TypeError(f"engine is {type(engine).__name__}; pass rf.reverse(problem), rf.forward(problem), ...")
@@ -76,8 +79,11 @@ class HyperOptimizer:
             raise ValueError(
                 f"on_divergence is {on_divergence!r}; choose 'raise', 'backtrack' or a function hypers -> hypers."
             )
+        if clip is not None and not clip > 0:
+            raise ValueError(f"clip is {clip!r}; it has to be above 0, or None for hypergradients as they are.")
         self.engine = engine
         self.optimizer = optimizer
+        self.clip = clip
         self.on_divergence = on_divergence
         self.limit = limit
         self.callbacks = tuple(callbacks)
@@ -93,48 +99,72 @@ class HyperOptimizer:
         checkpoint_dir: str | os.PathLike[str] | None = None,
         resume: bool = True,
         checkpoint_every: int = 1,
+        keep: int = 2,
     ) -> Result:
         """Runs hyper-iterations 0..iterations-1, or what is left of them.
+
+        Ctrl-C and SIGTERM end it after the hyper-iteration that is under way, with a checkpoint: by `KeyboardInterrupt`, and
+        by `SystemExit` with code 143. A second one ends it at once.
 
         Args:
           params: where each training (in real time: the one training) starts.
           hypers: where the hypers start.
           iterations: the total, also when a run is taken up again.
-          checkpoint_dir: a killed run with the same directory goes on where it was, to the same bits.
+          checkpoint_dir: a killed run with the same directory goes on where it was, to the same bits. One process at a
+            time: a second one is refused.
           resume: False starts afresh and removes this problem's earlier checkpoints.
           checkpoint_every: hyper-iterations between checkpoints, for states that take long to write.
+          keep: how many of the last checkpoints stay; the second serves where the newest is damaged.
         """
         errors.check_count("iterations", iterations)
         errors.check_count("checkpoint_every", checkpoint_every)
+        errors.check_count("keep", keep)
         params = errors.checked_params(params)
         hypers = errors.checked_hypers(hypers, params)
         progress = self._start(params, hypers)
-        store = None if checkpoint_dir is None else Store(checkpoint_dir, self._fingerprint(params, hypers, progress))
-        if store is not None:
-            self._check_stream(store)
+        config = self._config(params, hypers)
+        if checkpoint_dir is None:
+            return self._run(progress, iterations, config, None, checkpoint_every)
+        store = Store(checkpoint_dir, self._fingerprint(params, hypers, progress), keep)
+        self._check_stream(store)
+        with locks.held(checkpoint_dir, "checkpoint_dir"):
             if resume:
                 progress = self._load(store, progress)
             else:
                 store.clear()
-        run = Run(progress.k, iterations, progress.hypers, self._config(params, hypers))
+            return self._run(progress, iterations, config, store, checkpoint_every)
+
+    def _run(self, progress: Progress, iterations: int, config: dict[str, Any], store: Store | None, every: int) -> Result:
+        """What is left of a run."""
+        number = None  # of the signal that ends it
         try:
-            self._tell("on_start", run)
-            while not self._over(progress, iterations):
-                try:
-                    progress = self._iterate(progress)
-                except errors.DivergenceError as error:
-                    back = setbacks.again(progress, error, self.on_divergence, self.engine, self.optimizer)
-                    if back is None:
-                        if store is not None and progress.k % checkpoint_every and _stream(self.engine) is None:
+            self._tell("on_start", Run(progress.k, iterations, progress.hypers, config))
+            with preemption.noticed() as signal:
+                while number is None and not self._over(progress, iterations):
+                    k, progress = progress.k, self._attempt(progress, store, every)
+                    if progress.k > k:
+                        number = signal()
+                        last = number is not None or self._over(progress, iterations)
+                        if store is not None and (progress.k % every == 0 or last):
                             self._save(store, progress)
-                        raise errors.with_story(error, progress.setbacks) from None
-                    progress = back
-                    continue
-                if store is not None and (progress.k % checkpoint_every == 0 or self._over(progress, iterations)):
-                    self._save(store, progress)
+                number = number or signal()
+            if number is not None:
+                preemption.end(number)
         finally:
             self._tell("on_end", progress.result)
         return progress.result
+
+    def _attempt(self, now: Progress, store: Store | None, every: int) -> Progress:
+        """After hyper-iteration k; or before it again, with other hypers, where it diverged."""
+        try:
+            return self._iterate(now)
+        except errors.DivergenceError as error:
+            back = setbacks.again(now, error, self.on_divergence, self.engine, self.optimizer)
+            if back is None:
+                if store is not None and now.k % every and _stream(self.engine) is None:
+                    self._save(store, now)
+                raise errors.with_story(error, now.setbacks) from None
+            return back
 
     def _over(self, progress: Progress, iterations: int) -> bool:
         return progress.k >= iterations or (self.stop is not None and self.stop(progress.history))
@@ -153,7 +183,8 @@ class HyperOptimizer:
         limit = np.inf if self.limit is None or now.in_a_row >= setbacks.PATIENCE else self.limit(now.history)
         if values["value"] > limit or not all(np.all(np.isfinite(quantity)) for quantity in looked_at.values()):
             raise errors.diverged(now.k, looked_at, now.result, limit)
-        hypers, opt_state = self.optimizer.update(found.grads, now.opt_state, now.hypers)
+        grads = dict(found.grads) if self.clip is None else _clipped(found.grads, self.clip)
+        hypers, opt_state = self.optimizer.update(grads, now.opt_state, now.hypers)
         before = now.history[-1]["seconds"] if now.history else 0.0
         seconds = before + time.perf_counter() - began  # the algorithm's own: metrics and callbacks come after
 
@@ -168,7 +199,7 @@ class HyperOptimizer:
         }  # a hyper or metric of the same name does not hide the driver's own
         best = self._better(now, found, row)
         self._tell("on_hyper_iteration", now.k, now.hypers, found, extra)
-        good = Good(now.hypers, now.opt_state, dict(found.grads))
+        good = Good(now.hypers, now.opt_state, grads)
         return Progress(now.k + 1, hypers, opt_state, carry, found.state, best, [*now.history, row], good, now.setbacks)
 
     def _better(self, now: Progress, found: HyperGradient, row: dict[str, float]) -> Best | None:
@@ -188,6 +219,7 @@ class HyperOptimizer:
             "engine": dict(self.engine.settings),
             "optimizer": dict(self.optimizer.settings),
             "best_by": self.best_by,
+            "clip": self.clip,
             "params": nest.signature(params),
             "hypers": nest.signature(dict(hypers)),
         }
@@ -223,6 +255,12 @@ class HyperOptimizer:
 def _stream(engine: Engine) -> Stream | None:
     batches = engine.problem.batches
     return batches if isinstance(batches, Stream) else None
+
+
+def _clipped(grads: Mapping[str, tf.Tensor], norm: float) -> dict[str, tf.Tensor]:
+    """The hypergradients with a norm, over all of them, of `norm` at most."""
+    scaled, _ = tf.clip_by_global_norm(list(grads.values()), norm)
+    return dict(zip(grads, scaled, strict=True))
 
 
 def _values(found: HyperGradient) -> dict[str, float]:

@@ -20,6 +20,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2 import locks
 
 ROOT = Path(__file__).parents[1]
 TARGET = np.array([1.0, -2.0, 0.5])
@@ -343,7 +344,7 @@ def test_old_checkpoints_that_were_not_dropped_do_no_harm(tmp_path):
 
 def test_a_finished_run_leaves_no_drafts(tmp_path):
     run(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt-00000005", "ckpt-00000006"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "ckpt-00000005", "ckpt-00000006"]
 
 
 def test_an_error_while_writing_leaves_no_draft_and_the_checkpoint_before(tmp_path, monkeypatch):
@@ -356,7 +357,7 @@ def test_an_error_while_writing_leaves_no_draft_and_the_checkpoint_before(tmp_pa
         patched.setattr(np, "savez", full)
         with pytest.raises(OSError, match="no space left"):
             run(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt-00000002", "ckpt-00000003"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "ckpt-00000002", "ckpt-00000003"]
     assert_identical(run(tmp_path), straight())
 
 
@@ -538,7 +539,8 @@ def test_a_run_killed_by_another_process_at_any_time_goes_on_to_the_same_bits(tm
     try:
         while child.poll() is None and not numbers(directory) and time.monotonic() < deadline:
             time.sleep(0.01)
-        time.sleep(0.1)
+        with pytest.raises(locks.InUseError, match=f"process {child.pid}"):
+            run(directory)
     finally:
         child.kill()
         _, errors = child.communicate()

@@ -152,7 +152,8 @@ def test_the_binary_writes_everything_and_resumes_after_a_kill(tmp_path):
     assert histories[0] == histories[1]
 
 
-def test_ctrl_c_says_how_to_go_on(tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"])
+def test_a_stopped_binary_says_how_to_go_on(number, code, tmp_path):
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [*BINARY, f"--output_dir={tmp_path}", *FAST, "--hyper_iterations=5000"]
     listening = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests in the background ignore it
@@ -169,9 +170,13 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
     deadline = time.time() + 240
     while time.time() < deadline and child.poll() is None and not list(checkpoints.glob("ckpt-*")):
         time.sleep(0.01)
-    child.send_signal(signal.SIGINT)
+    if number == signal.SIGTERM:  # once is enough
+        second = run_binary(tmp_path, *FAST)
+        assert second.returncode == 1
+        assert f"where process {child.pid}" in second.stderr
+    child.send_signal(number)
     _, stderr = child.communicate(timeout=120)
-    assert child.returncode == 130, stderr[-2000:]
+    assert child.returncode == code, stderr[-2000:]
     assert f"To go on, run again: python -m experiments.data_hyper_cleaning --output_dir={tmp_path}" in stderr
     assert "Traceback" not in stderr
 

@@ -115,3 +115,31 @@ def test_a_function_that_changes_nothing_ends_it_at_once():
     assert len(tries) == 1
     result = run(tuner(rate=1e-6, on_divergence=lambda hypers: hypers, limit=lambda history: 0.0), 2)
     assert len(result.history) == 2  # finite, if above the limit: nothing better can be had
+
+
+# Clipping
+
+
+@pytest.mark.parametrize("method", ["reverse", "real_time"])
+def test_hypergradients_are_clipped_by_their_norm_over_all_hypers(method):
+    loss = lambda w, hypers, batch: w**2  # noqa: E731
+    slope = lambda w, hypers, batch: 3.0 * hypers["a"] + 4.0 * hypers["b"] + 0.0 * w  # noqa: E731
+    problem = rf.Problem(rf.gradient_descent(loss, 0.1), slope, steps=2)
+    engine = rf.reverse(problem, jit_compile=False)
+    if method == "real_time":
+        engine = rf.real_time(problem, 2, jit_compile=False)
+    plain = rf.HyperUpdate(lambda h: (), lambda grads, state, h: ({n: h[n] - grads[n] for n in h}, state), {})
+    ends = {
+        clip: rf.HyperOptimizer(engine, plain, clip=clip).run(tf.constant(1.0), {"a": 0.0, "b": 0.0}, 1)
+        for clip in (None, 1.0, 100.0)
+    }
+    moved = {clip: [float(end.hypers[name]) for name in "ab"] for clip, end in ends.items()}
+    assert moved[None] == moved[100.0] == [-3.0, -4.0]
+    assert moved[1.0] == pytest.approx([-0.6, -0.8], rel=1e-6)
+    assert ends[1.0].history[0]["hypergradient/a"] == 3.0  # as it was
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, float("nan")])
+def test_a_clip_that_is_no_norm_is_refused(clip):
+    with pytest.raises(ValueError, match="clip is"):
+        tuner(clip=clip)
