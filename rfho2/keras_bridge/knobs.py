@@ -41,7 +41,7 @@ def _identity(x: Any) -> Any:
 KNOBS = {
     "learning_rate": Knob(0.01, 1e-6, 10.0, np.log, tf.exp),
     "momentum": Knob(0.9, 0.0, 0.999, lambda mu: -np.log1p(-np.asarray(mu)), lambda u: -tf.math.expm1(-u), 0.3),
-    "weight_decay": Knob(1e-4, 1e-8, 1.0, np.log, tf.exp),
+    "weight_decay": Knob(1e-4, 1e-8, 1.0, np.log, tf.exp, 0.3),
     "label_smoothing": Knob(0.05, 0.0, 0.5, _identity, _identity, 0.05),
     "loss_weights": Knob(1.0, 1e-3, 1e3, np.log, tf.exp, 0.3),
     "regularization": Knob(1.0, 1e-4, 1e4, np.log, tf.exp),

@@ -14,10 +14,10 @@ from rfho2.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients import Engine, forward, reverse
 from rfho2.hypergradients.compiled import Compiled
 from rfho2.keras_bridge import data
+from rfho2.keras_bridge.moves import moves
 from rfho2.keras_bridge.training import check, train_with
 from rfho2.planner import auto
 from rfho2.problem import Problem
-from rfho2.projected_adam import projected_adam
 from rfho2.types import Nest, Result
 
 METHODS = ("auto", "reverse", "forward")
@@ -102,7 +102,7 @@ def tune(
 
     driver = HyperOptimizer(
         _engine(problem(examples), method, memory, jit_compile),
-        projected_adam(chosen.rates(hyper_rate), chosen.constraints()),
+        moves(chosen, hyper_rate),
         callbacks,
         lambda state, hypers, k: chosen.named(hypers),
         on_divergence=chosen.slower,

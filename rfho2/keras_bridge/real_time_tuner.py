@@ -15,9 +15,9 @@ from rfho2.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients import Engine, real_time
 from rfho2.keras_bridge import data
 from rfho2.keras_bridge.epochs import Epochs, check_callbacks
+from rfho2.keras_bridge.moves import moves
 from rfho2.keras_bridge.training import check, train_with, values_of
 from rfho2.problem import Problem
-from rfho2.projected_adam import projected_adam
 from rfho2.types import Hypers, Nest
 
 BETA_1, BETA_2 = 0.5, 0.9  # of Adam: hypergradients change by orders of magnitude, a long memory would follow too late
@@ -158,7 +158,7 @@ class RealTimeTuner:
         self._begun = True
         driver = HyperOptimizer(
             engine,
-            projected_adam(self.knobs.rates(self.hyper_rate), sets, beta_1=BETA_1, beta_2=BETA_2),
+            moves(self.knobs, self.hyper_rate, beta_1=BETA_1, beta_2=BETA_2),
             [watch],
             watch.metrics,
             stop=lambda history: bool(self.model.stop_training),
