@@ -75,7 +75,7 @@ class RealTimeTuner:
         optimizer: str = "momentum",
         per_layer: bool = False,
         hyper_batch: int = 20,
-        hyper_rate: float = 0.3,
+        hyper_rate: float = 0.5,
         ranges: Mapping[str, tuple[float, float]] | None = None,
         metrics: Sequence[Any] | None = None,
         validation_batch: int = 500,
