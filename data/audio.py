@@ -26,14 +26,10 @@ def read_wave(path: Path) -> np.ndarray:
     if not content:
         raise DataError(f"{path} is empty; copy it again.")
     if content[:4] == b"RIFF" and content[8:12] == b"WAVE":
-        samples = _riff(content, path)
-    elif content[:7] == b"NIST_1A":
-        samples = _sphere(content, path)
-    else:
-        raise DataError(f"{path} begins with {content[:8]!r}; a RIFF .wav or a NIST SPHERE file is needed.")
-    if not len(samples):
-        raise DataError(f"{path} has no samples; copy it again.")
-    return samples
+        return _riff(content, path)
+    if content[:7] == b"NIST_1A":
+        return _sphere(content, path)
+    raise DataError(f"{path} begins with {content[:8]!r}; a RIFF .wav or a NIST SPHERE file is needed.")
 
 
 def write_riff(path: Path, samples: np.ndarray) -> None:
@@ -95,21 +91,21 @@ def _sphere(content: bytes, path: Path) -> np.ndarray:
     fields, start = _sphere_header(content, path)
     coding = fields.get("sample_coding", "pcm")
     if "shorten" in coding:
-        raise DataError(f"{path} is compressed ({coding}); uncompress it with `sph2pipe -f rif {path.name} out.wav`.")
+        raise DataError(f"{path} is compressed ({coding[:60]}); uncompress it with `sph2pipe -f rif {path.name} out.wav`.")
     if coding != "pcm":
-        raise DataError(f"{path} has sample_coding '{coding}'; convert it to pcm, for example with sph2pipe.")
+        raise DataError(f"{path} has sample_coding '{coding[:60]}'; convert it to pcm, for example with sph2pipe.")
     numbers = []
     for name, default in (("channel_count", "1"), ("sample_rate", ""), ("sample_n_bytes", ""), ("sample_count", "")):
         text = fields.get(name, default)
         if not (text.isascii() and text.isdecimal() and len(text) < 10):
-            raise DataError(f"{path} has {name} '{text}' in its header; a whole number is needed: copy it again.")
+            raise DataError(f"{path} has {name} '{text[:60]}' in its header; a whole number is needed: copy it again.")
         numbers.append(int(text))
     channels, rate, width, count = numbers
     _check_kind(channels, rate, 8 * width, path)
     order = fields.get("sample_byte_format", "")
     if order not in BYTE_ORDERS:
         raise DataError(
-            f"{path} has sample_byte_format '{order}'; 01 or 10 is needed: convert it, for example with sph2pipe."
+            f"{path} has sample_byte_format '{order[:60]}'; 01 or 10 is needed: convert it, for example with sph2pipe."
         )
     return _samples(content, start, count, BYTE_ORDERS[order], path)
 
@@ -142,6 +138,8 @@ def _check_kind(channels: int, rate: int, bits: int, path: Path) -> None:
 
 def _samples(content: bytes, start: int, count: int, kind: str, path: Path) -> np.ndarray:
     there = max(len(content) - start, 0) // 2
+    if not count:
+        raise DataError(f"{path} has no samples; copy it again.")
     if there < count:
         raise DataError(f"{path} has {there} samples, but its header says {count}; it is cut off: copy it again.")
     return np.frombuffer(content, kind, count, start).astype(np.int16)

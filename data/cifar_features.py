@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import os
-import struct
-import zipfile
-import zlib
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from data import npz
 from data.errors import DataError
 
 EMBEDDED = Path(__file__).with_name("cifar10_features.npz")
@@ -22,9 +20,6 @@ CLASSES = {"cifar10": 10, "cifar100": 100}
 PER_CLASS = {"cifar10": 5, "cifar100": 3}  # of training, and again of validation: 50 and 50, 300 and 300 (paper, 5.2)
 SOURCES = ("embedded", "file", "tfds")
 VEHICLES = ("airplane", "automobile", "ship", "truck")  # of CIFAR-10; the six others are animals
-
-# What numpy, zipfile and zlib were seen to raise on files that are cut off, changed or something else.
-BROKEN = (OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError, struct.error, zipfile.BadZipFile, zlib.error)
 
 
 class Features(NamedTuple):
@@ -129,25 +124,7 @@ def _where(dataset: str, source: str, path: str | None, cache: Path) -> Path:
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     again = "check it out again" if path == EMBEDDED else "copy it or make it (data/README.md) again"
-    try:
-        with path.open("rb") as file:
-            if not zipfile.is_zipfile(file):  # numpy would take it for a pickle and say so
-                raise DataError(f"{path} is not an .npz file, or it is cut off; {again}.")
-            with np.load(path, allow_pickle=False) as arrays:
-                names = ("features", "labels", "class_names")
-                found = {name: np.asarray(arrays[name]) for name in names if name in arrays}  # a text would be bytes
-    except FileNotFoundError:
-        raise DataError(f"{path} is not there; {again}.") from None
-    except (PermissionError, IsADirectoryError) as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); choose a file that can.") from None
-    except BROKEN as error:
-        if "allow_pickle" in str(error):
-            raise DataError(
-                f"{path} holds pickled objects, which are never read; store arrays of numbers and strings."
-            ) from None
-        raise DataError(
-            f"{path} cannot be read ({str(error) or type(error).__name__}); it is broken or cut off: {again}."
-        ) from None
+    found = npz.read(path, ("features", "labels", "class_names"), again)
     if missing := [name for name in ("features", "labels") if name not in found]:
         raise DataError(f"{path} has no {' and no '.join(missing)}; data/README.md says what it should have.")
     return found

@@ -9,6 +9,7 @@ come principal components and float16. Images and weights are downloaded once. A
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -17,7 +18,7 @@ import shutil
 import socket
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -25,7 +26,7 @@ import numpy as np
 import tqdm.auto
 from absl import app, flags
 
-from data import cifar_features
+from data import cifar_features, locks
 from data.errors import DataError
 
 HOST = "storage.googleapis.com"  # has the weights, and the images as tensorflow-datasets wants them
@@ -64,17 +65,18 @@ def make(
       read: name of the dataset -> its training images.
       build: makes the network; called once the images are there.
     """
-    if output.exists():
-        raise DataError(f"{output} is already there; remove it to make it again, or choose another --output.")
-    source = read(settings.dataset)
-    rows = balanced(source, settings.per_class, settings.seed)
-    partial = output.with_name(output.name + ".partial")
-    numbers = compressed(extract(source.images[rows], build(), settings, partial), dimensions)
-    labels, names = source.labels[rows].astype(np.uint8), np.array(source.class_names)
-    _save(output, lambda file: np.savez_compressed(file, features=numbers, labels=labels, class_names=names))
-    made = cifar_features.load(output)
-    shutil.rmtree(partial)
-    return made
+    with _claimed(output):
+        if output.exists():
+            raise DataError(f"{output} is already there; remove it to make it again, or choose another --output.")
+        source = read(settings.dataset)
+        rows = balanced(source, settings.per_class, settings.seed)
+        partial = output.with_name(output.name + ".partial")
+        numbers = compressed(extract(source.images[rows], build(), settings, partial), dimensions)
+        labels, names = source.labels[rows].astype(np.uint8), np.array(source.class_names)
+        _save(output, lambda file: np.savez_compressed(file, features=numbers, labels=labels, class_names=names))
+        made = cifar_features.load(output)
+        shutil.rmtree(partial)
+        return made
 
 
 def balanced(source: Images, per_class: int, seed: int) -> np.ndarray:
@@ -186,31 +188,57 @@ def _prepare(partial: Path, settings: Settings, images: np.ndarray) -> None:
     checksum = zlib.crc32(np.ascontiguousarray(images).data)
     wanted = json.dumps({**settings._asdict(), "checksum of the images": checksum}).encode()
     file = partial / "settings.json"
-    if partial.exists() and (not file.exists() or file.read_bytes() != wanted):
-        print(f"{partial} belongs to other settings; it is discarded.", file=sys.stderr)
-        shutil.rmtree(partial)
+    try:
+        if partial.exists() and (not file.exists() or file.read_bytes() != wanted):
+            print(f"{partial} belongs to other settings; it is discarded.", file=sys.stderr)
+            shutil.rmtree(partial)  # refuses a symbolic link, so that nothing is removed elsewhere
+    except OSError as error:
+        raise DataError(f"{partial} cannot be used ({error}); remove it or choose another --output.") from None
     _save(file, lambda draft: draft.write(wanted))
 
 
 def _kept(file: Path, count: int) -> np.ndarray | None:
     try:
         numbers = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError):  # not there, or broken by a power cut
+    except Exception:  # not there, or broken by a power cut: numpy raises many kinds
         return None
-    return numbers if len(numbers) == count else None
+    whole = isinstance(numbers, np.ndarray) and numbers.dtype == np.float32 and numbers.shape[:1] == (count,)
+    return numbers if whole else None
 
 
 def _save(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    draft = path.with_name(path.name + ".draft")
+    draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as file:
-            write(file)
-        draft.replace(path)
+        draft.unlink(missing_ok=True)
+        try:
+            with draft.open("xb") as file:  # not through a link that somebody put there
+                write(file)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
     except OSError as error:
-        raise DataError(
-            f"{path} cannot be written ({error.strerror or error}); choose another --output or make room."
-        ) from None
+        raise _cannot_write(path, error) from None
+
+
+@contextlib.contextmanager
+def _claimed(output: Path) -> Iterator[None]:
+    """No other process makes the same file meanwhile; what takes hours is refused at once, not waited for."""
+    with contextlib.ExitStack() as stack:
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locks.alone(output, wait=False))
+        except BlockingIOError:
+            raise DataError(
+                f"{output} is being made by another process; wait for that one, or choose another --output."
+            ) from None
+        except OSError as error:
+            raise _cannot_write(output, error) from None
+        yield
+
+
+def _cannot_write(path: Path, error: OSError) -> DataError:
+    return DataError(f"{path} cannot be written ({error.strerror or error}); choose another --output or make room.")
 
 
 def main(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import socket
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from data import npz
 from data.errors import DataError
 
 EMBEDDED = Path(__file__).with_name("mnist20k.npz")
@@ -71,13 +71,10 @@ def noisy_split(digits: Digits, seed: int, train: int = TRAIN, validation: int =
 
 
 def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return file["images"], file["labels"]
-    except FileNotFoundError:
-        raise DataError(f"{path} is not there; it comes with the repository: check it out again.") from None
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} cannot be read ({error}); it is broken or cut off: check it out again.") from None
+    arrays = npz.read(path, ("images", "labels"), "check it out again")
+    if missing := [name for name in ("images", "labels") if name not in arrays]:
+        raise DataError(f"{path} cannot be read (it has no {' and no '.join(missing)}); check it out again.")
+    return arrays["images"], arrays["labels"]
 
 
 def _read_tfds() -> tuple[np.ndarray, np.ndarray]:
@@ -91,7 +88,11 @@ def _read_tfds() -> tuple[np.ndarray, np.ndarray]:
             raise DataError(
                 f"MNIST is not on this disk and {HOST} cannot be reached ({error}); use --source=embedded."
             ) from None
-        builder.download_and_prepare()
+        try:
+            builder.download_and_prepare()
+        except Exception as error:  # of many kinds, from several libraries
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise DataError(f"MNIST cannot be downloaded ({reason}); try again later or use --source=embedded.") from None
     both = tfds.as_numpy(builder.as_dataset(split="train", batch_size=-1))
     return both["image"], both["label"]
 

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from data import locks
 from data.errors import DataError
 
 LARGE, SMALL, META = "features.npy", "index.npz", "meta.json"
@@ -57,21 +58,25 @@ def cached(folder: Path, width: int, build: Build) -> Stored:
       build: is given a function that appends rows float32 [n, width] to the features; returns the arrays and the notes.
     """
     try:
-        if folder.exists():
-            try:
+        with contextlib.suppress(*BROKEN):
+            if folder.exists():
                 return _open(folder)
-            except BROKEN as error:
-                warnings.warn(f"{folder} is broken ({error}); it is built again.", stacklevel=2)
-                with _beside(folder) as aside, contextlib.suppress(FileNotFoundError):  # another process was quicker
-                    folder.rename(aside / "broken")
-        return _built(folder, width, build)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with locks.alone(folder):
+            if folder.exists():  # broken, or another process was quicker
+                try:
+                    return _open(folder)
+                except BROKEN as error:
+                    warnings.warn(f"{folder} is broken ({error}); it is built again.", stacklevel=2)
+                    with _beside(folder) as aside, contextlib.suppress(FileNotFoundError):
+                        folder.rename(aside / "broken")
+            return _built(folder, width, build)
     except OSError as error:
         raise DataError(f"cache_dir {folder.parent} cannot be used ({error}); choose one with space to write to.") from None
 
 
 def _built(folder: Path, width: int, build: Build) -> Stored:
     """Everything is written into a folder beside, which then gets its name: others see all of it or nothing."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with _beside(folder) as beside:
         made = beside / "made"
         made.mkdir()

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import tqdm.auto
 
+from data import locks
 from data.audio import write_riff
 from data.errors import DataError
 from data.phone_acoustics import Voice, speak
@@ -71,15 +72,24 @@ def find_or_write(cache_root: Path, speakers: int = 16, sentences: int = 8, seed
     folder = cache_root / f"synthetic_speech-v{VERSION}-{speakers}x{sentences}-seed{seed}"
     if folder.is_dir():
         return folder
-    cache_root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".synthetic_speech-", dir=cache_root) as temporary:
+    try:
+        cache_root.mkdir(parents=True, exist_ok=True)
+        with locks.alone(folder):
+            if not folder.is_dir():  # another process may have been faster
+                _write_whole(folder, speakers, sentences, seed, progress)
+    except OSError as error:
+        raise DataError(f"cache_root {cache_root} cannot be used ({error}); choose one with space to write to.") from None
+    return folder
+
+
+def _write_whole(folder: Path, speakers: int, sentences: int, seed: int, progress: bool) -> None:
+    with tempfile.TemporaryDirectory(prefix=".synthetic_speech-", dir=folder.parent) as temporary:
         written = write_corpus(Path(temporary) / folder.name, speakers, sentences, seed, progress)
         try:
             written.rename(folder)
-        except OSError:  # another process may have been faster: its bytes are the same
+        except OSError:  # another that has no lock may have been faster: its bytes are the same
             if not folder.is_dir():
                 raise
-    return folder
 
 
 def _check(speakers: int, sentences: int, seed: int) -> None:

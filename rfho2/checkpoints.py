@@ -94,19 +94,20 @@ class Store:
         for place in self._places():
             try:
                 record = _read_record(place)
-                with np.load(place / "arrays.npz", allow_pickle=False) as file:
-                    leaves = [tf.constant(file[str(i)]) for i in range(len(file.files))]
             except DAMAGE as error:
-                warnings.warn(f"checkpoint {place} is damaged ({error}); using the one before it.", stacklevel=3)
+                _damaged(place, error)
                 continue
             self._compare(place, record)
             try:
+                with np.load(place / "arrays.npz", allow_pickle=False) as file:
+                    leaves = [tf.constant(file[str(i)]) for i in range(len(file.files))]
+                found = nest.pack(template, leaves)
                 if also is not None:
                     also(place)
             except (*DAMAGE, tf.errors.OpError, AssertionError) as error:
-                warnings.warn(f"checkpoint {place} is damaged ({error}); using the one before it.", stacklevel=3)
+                _damaged(place, error)
                 continue
-            return nest.pack(template, leaves), record
+            return found, record
         return None
 
     def clear(self) -> None:
@@ -151,6 +152,10 @@ def digest(arrays: Nest) -> str:
     for leaf in nest.flatten(arrays):
         sha.update(np.ascontiguousarray(leaf).tobytes())
     return sha.hexdigest()[:16]
+
+
+def _damaged(place: Path, error: Exception) -> None:
+    warnings.warn(f"checkpoint {place} is damaged ({error}); using the one before it.", stacklevel=4)
 
 
 def _read_record(place: Path) -> dict[str, Any]:

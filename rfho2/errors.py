@@ -66,6 +66,16 @@ def checked_hypers(hypers: Mapping[str, Any], params: Nest) -> dict[str, tf.Tens
     return {name: _floating_tensor(f"hyper '{name}'", value, dtype) for name, value in hypers.items()}
 
 
+def check_finite(hypers: Hypers) -> None:
+    """Hypers that a run can start from."""
+    for name, value in hypers.items():
+        bad = np.asarray(value)[~np.isfinite(np.asarray(value))]
+        if len(bad):
+            raise ValueError(
+                f"hyper '{name}' starts at {bad[0]} ({len(bad)} of {np.size(value)} entries); start from numbers."
+            )
+
+
 def check_count(argument: str, value: Any, most: int | None = None) -> int:
     """A whole number from 1 to `most`, as Python's own int."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
@@ -170,6 +180,8 @@ def check_names(argument: str, names: Iterable[str], hypers: Hypers) -> None:
 
 def infeasible(name: str, constraint: Any, value: tf.Tensor) -> ValueError:
     """A starting point outside its constraint set."""
+    if not np.size(value):
+        return ValueError(f"hyper '{name}' has no entries, and its constraint {constraint} is empty for none. Leave it out.")
     return ValueError(
         f"hyper '{name}' starts outside its constraint {constraint}: {np.asarray(value).ravel()[:5]}... (min "
         f"{np.min(value):.6g}, max {np.max(value):.6g}, sum |.| {np.sum(np.abs(value)):.6g}). Start from "
@@ -192,7 +204,8 @@ def diverged(
     what = f"hyper-iteration {iteration}: {wrong}. Norms: {shown}."
     return DivergenceError(
         f"{what} Try a smaller inner learning rate or an upper bound on it (rf.Box), a smaller hyper learning rate, fewer "
-        f"steps, or float64; look for log(0), 0/0 and sqrt at 0 in the loss. {kept}",
+        f"steps, or float64; look for log(0), 0/0 and sqrt at 0 in the loss, for NaN or infinity in data and hypers, and "
+        f"for labels out of range. {kept}",
         iteration,
         result,
         not bad,

@@ -121,12 +121,15 @@ class HyperOptimizer:
         errors.check_count("keep", keep)
         params = errors.checked_params(params)
         hypers = errors.checked_hypers(hypers, params)
+        errors.check_finite(hypers)
         progress = self._start(params, hypers)
         config = self._config(params, hypers)
         if checkpoint_dir is None:
             return self._run(progress, iterations, config, None, checkpoint_every)
         store = Store(checkpoint_dir, self._fingerprint(params, hypers, progress), keep)
         self._check_stream(store)
+        if not self._writes:  # all processes of a mesh go on from the same checkpoint, which one of them writes
+            return self._run(self._load(store, progress) if resume else progress, iterations, config, None, checkpoint_every)
         with locks.held(checkpoint_dir, "checkpoint_dir"):
             if resume:
                 progress = self._load(store, progress)
@@ -179,16 +182,18 @@ class HyperOptimizer:
         began = time.perf_counter()
         found, carry = self.engine.advance(now.carry, now.hypers, now.k)
         values = _values(found)
+        norms = {f"norm of {name}": float(norm) for name, norm in getattr(self.engine, "norms", {}).items()}
         looked_at = {**values, **{f"hypergradient of {name}": grad for name, grad in found.grads.items()}}
         limit = np.inf if self.limit is None or now.in_a_row >= setbacks.PATIENCE else self.limit(now.history)
         if values["value"] > limit or not all(np.all(np.isfinite(quantity)) for quantity in looked_at.values()):
-            raise errors.diverged(now.k, looked_at, now.result, limit)
+            raise errors.diverged(now.k, {**looked_at, **norms}, now.result, limit)
         grads = dict(found.grads) if self.clip is None else _clipped(found.grads, self.clip)
         hypers, opt_state = self.optimizer.update(grads, now.opt_state, now.hypers)
         before = now.history[-1]["seconds"] if now.history else 0.0
-        seconds = before + time.perf_counter() - began  # the algorithm's own: metrics and callbacks come after
+        # The algorithm's own: metrics and callbacks come after. Not below 0, should a clock go backwards.
+        seconds = before + max(0.0, time.perf_counter() - began)
 
-        extra = dict(self.metrics(found.state, now.hypers, now.k)) if self.metrics else {}
+        extra = {**norms, **(self.metrics(found.state, now.hypers, now.k) if self.metrics else {})}
         others = {**_numbers(now.hypers, found), **_scalars(extra)}
         own = {"iteration": now.k, **values}
         row = {
@@ -210,8 +215,13 @@ class HyperOptimizer:
             return now.best
         return Best(now.hypers, found.state, score, now.k)
 
+    @property
+    def _writes(self) -> bool:
+        """Whether this process keeps checkpoints and tells callbacks: of those on a mesh one does, see `rf.distribute`."""
+        return getattr(self.engine, "writes", True)
+
     def _tell(self, event: str, *args: Any) -> None:
-        for callback in self.callbacks:
+        for callback in self.callbacks if self._writes else ():
             getattr(callback, event, lambda *_: None)(*args)
 
     def _config(self, params: Nest, hypers: Hypers) -> dict[str, Any]:

@@ -55,9 +55,8 @@ def forward(problem: Problem, chunk: int | None = None, jit_compile: bool | None
             tangent = start_tangent(problem, params, hypers, along)
             return push_steps(problem, tangent, hypers, along, k, 0, steps, problem.batch)
 
+        check_entries(hypers)
         m = count(hypers)
-        if not m:
-            raise ValueError("hypers has no entries, so that there is nothing to push forward; leave empty hypers out.")
         together = min(chunk or balanced(m), m)
         if together == m:
             return hypergradient_of(problem, hypers, run(directions(hypers, 0, m)))
@@ -236,6 +235,12 @@ def balanced(m: int) -> int:
 def count(hypers: Hypers) -> int:
     """m, the number of columns of Z."""
     return sum(size for _, _, size in columns(hypers))
+
+
+def check_entries(hypers: Hypers) -> None:
+    """At least one column."""
+    if not count(hypers):
+        raise ValueError("hypers has no entries, so that there is nothing to push forward; leave empty hypers out.")
 
 
 def columns(hypers: Hypers) -> list[tuple[str, int, int]]:

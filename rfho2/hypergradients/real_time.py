@@ -10,7 +10,15 @@ from rfho2 import errors, nest
 from rfho2.batches import Stream
 from rfho2.hypergradients.compiled import Compiled
 from rfho2.hypergradients.engine import GoingOn, Probe
-from rfho2.hypergradients.forward import Tangent, count, directions, hypergradient_of, push_steps, start_tangent
+from rfho2.hypergradients.forward import (
+    Tangent,
+    check_entries,
+    count,
+    directions,
+    hypergradient_of,
+    push_steps,
+    start_tangent,
+)
 from rfho2.problem import Problem
 from rfho2.types import HyperGradient, Hypers, Nest
 
@@ -82,7 +90,9 @@ class RealTimeEngine(GoingOn):
 
     def start(self, params: Nest, hypers: Hypers) -> RealTimeCarry:
         """s_0, Z_0 = ds_0/d hypers and t = 0."""
-        tangent = self._start(*self._probe(params, hypers))
+        params, hypers = self._probe(params, hypers)
+        check_entries(hypers)
+        tangent = self._start(params, hypers)
         return RealTimeCarry(tangent.state, tangent.sensitivity, tf.constant(0))
 
     def forget(self, carry: RealTimeCarry) -> RealTimeCarry:
