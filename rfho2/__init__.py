@@ -9,7 +9,8 @@ ICML 2017.
 
 from typing import TYPE_CHECKING, Any
 
-from rfho2 import batches
+from rfho2 import batches, distribute
+from rfho2.checkpoints import CheckpointError
 from rfho2.constraints import (
     Box,
     BoxL1Ball,
@@ -24,6 +25,7 @@ from rfho2.dynamics import Dynamics, adagrad, adam, adamw, fixed_product, gradie
 from rfho2.errors import DivergenceError
 from rfho2.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients import Check, Engine, check_hypergradient, forward, real_time, reverse
+from rfho2.locks import InUseError
 from rfho2.monitor import Callback, CSVLogger, ProgressBar, TensorBoard
 from rfho2.planner import Plan, auto, plan
 from rfho2.problem import Objective, Problem, RunningCost
@@ -51,6 +53,7 @@ __all__ = [
     "CSVLogger",
     "Callback",
     "Check",
+    "CheckpointError",
     "Cleaned",
     "Constraint",
     "DivergenceError",
@@ -59,6 +62,7 @@ __all__ = [
     "HyperGradient",
     "HyperOptimizer",
     "HyperUpdate",
+    "InUseError",
     "KerasModel",
     "L1Ball",
     "L2Ball",
@@ -82,6 +86,7 @@ __all__ = [
     "batches",
     "check_hypergradient",
     "cross_entropy",
+    "distribute",
     "fixed_product",
     "forward",
     "from_keras",

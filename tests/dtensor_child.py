@@ -32,6 +32,7 @@ def main(method, jit_compile):
         problem = rf.Problem(rf.momentum(loss, "lr", "mu"), loss, 4, full, full)
         make = {
             "reverse": lambda: rf.reverse(problem, jit_compile=jit_compile),
+            "checkpointed": lambda: rf.reverse(problem, checkpoints=2, jit_compile=jit_compile),
             "forward_chunked": lambda: rf.forward(problem, chunk=2, jit_compile=jit_compile),
             "forward": lambda: rf.forward(problem, jit_compile=jit_compile),
             "forward_many": lambda: rf.forward(problem, jit_compile=jit_compile),

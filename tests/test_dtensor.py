@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-METHODS = ["reverse", "forward", "forward_many", "forward_chunked", "real_time", "reverse_fixed", "forward_fixed"]
+METHODS = [
+    "reverse",
+    "checkpointed",
+    "forward",
+    "forward_many",
+    "forward_chunked",
+    "real_time",
+    "reverse_fixed",
+    "forward_fixed",
+]
 
 
 @pytest.mark.parametrize("mode", ["graph", pytest.param("jit", marks=pytest.mark.slow)])

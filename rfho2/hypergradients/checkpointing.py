@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from rfho2 import loops
+from rfho2 import loops, nest
 from rfho2.types import Nest
 
 Step = Callable[[Nest, tf.Tensor], Nest]
@@ -111,9 +111,15 @@ def _walk(
         kept, (state, t, slot) = everything
         kept = loops.write_slot(kept, slot, (state, t))
         steps = distance(table, end - t + 1, slots - slot)
-        return kept, Place(loops.fold(step, state, t, steps), t + steps, slot + 1)
+        return kept, Place(loops.fold(step, _fresh(state), t, steps), t + steps, slot + 1)
 
-    return loops.repeat(lambda everything: everything[1].t < end, on, (kept, place))
+    slots_now = tuple(array.identity() for array in kept)
+    return loops.repeat(lambda everything: everything[1].t < end, on, (slots_now, _fresh(place)))
+
+
+def _fresh(place: Nest) -> Nest:
+    """The same, from ops of its own: over DTensors a loop inside another cannot start from what the outer one carries."""
+    return nest.map(tf.identity, place)
 
 
 def _table(steps: int, slots: int) -> tf.Tensor:

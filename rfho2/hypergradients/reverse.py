@@ -26,8 +26,7 @@ def reverse(
     Args:
       problem: what to differentiate.
       checkpoints: keep so many states and compute the others again. 2 sqrt(T) cost at most one more training, 3 T^(1/3) at
-        most two, and so on; 1 keeps the first state only and runs T / 2 trainings. None keeps all T, and is what inputs
-        that are DTensors need.
+        most two, and so on; 1 keeps the first state only and runs T / 2 trainings. None keeps all T.
       truncate: differentiate the last k steps only, as if the state before them did not depend on the hypers; memory k
         states. None for all T, which is exact.
       jit_compile: None tries XLA and falls back to the graph; True or False insists.

@@ -1,0 +1,21 @@
+"""More than one device, process or host: DTensor, TensorFlow's own engine for one program over many."""
+
+from rfho2.distribute.cluster import chief, initialize
+from rfho2.distribute.columns import forward_columns, real_time_columns, same_checkpoint
+from rfho2.distribute.engine import on_mesh
+from rfho2.distribute.placement import gather, mesh, ordinary, replicate, shard, split
+
+__all__ = [
+    "chief",
+    "forward_columns",
+    "gather",
+    "initialize",
+    "mesh",
+    "on_mesh",
+    "ordinary",
+    "real_time_columns",
+    "replicate",
+    "same_checkpoint",
+    "shard",
+    "split",
+]

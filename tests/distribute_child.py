@@ -1,0 +1,213 @@
+"""Run by test_distribute.py, once for each process of a cluster: engines on a mesh beside the same ones without."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.experimental import dtensor
+
+import rfho2 as rf
+
+RTOL = {"float64": 1e-10, "float32": 1e-5}
+ENGINES = {
+    "reverse": lambda problem: rf.reverse(problem, jit_compile=False),
+    "checkpointed": lambda problem: rf.reverse(problem, checkpoints=2, jit_compile=False),
+    "forward": lambda problem: rf.forward(problem, jit_compile=False),
+    "real_time": lambda problem: rf.real_time(problem, 3, jit_compile=False),
+    "online": lambda problem: rf.real_time(problem, 3, jit_compile=False),
+}
+
+
+def cleaning(dtype, mesh=None):
+    """Hyper-cleaning in small: a weight for each of 24 examples, 16 others to validate on, softmax regression."""
+    rng = np.random.default_rng(0)
+    parts = [(rng.normal(size=(n, 5)).astype(dtype), rng.integers(0, 3, n)) for n in (24, 16)]
+    train, validation = parts if mesh is None else [rf.distribute.shard(part, mesh) for part in parts]
+    products = [rf.fixed_product(x) for x, _ in (train, validation)]
+
+    def errors(p, product, labels):
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, product(p["w"]) + p["b"])
+
+    def loss(p, hypers, batch):
+        return tf.reduce_mean(hypers["weights"] * errors(p, products[0], train[1]))
+
+    def objective(p, hypers, batch):
+        return tf.reduce_mean(errors(p, products[1], validation[1]))
+
+    problem = rf.Problem(rf.gradient_descent(loss, 0.5), objective, 7)
+    return problem, {"w": np.zeros((5, 3), dtype), "b": np.zeros(3, dtype)}, {"weights": np.linspace(0.2, 0.9, 24)}
+
+
+def regression(dtype, mesh=None):
+    """Softmax regression on all examples at every step, with a learning rate and an L2 penalty to tune."""
+    rng = np.random.default_rng(2)
+    data = rng.normal(size=(16, 4)).astype(dtype), rng.integers(0, 2, 16)
+
+    def loss(w, hypers, batch):
+        error = tf.nn.sparse_softmax_cross_entropy_with_logits(batch[1], batch[0] @ w)
+        return tf.reduce_mean(error) + tf.reduce_sum(hypers["l2"] * w**2)
+
+    batches = rf.batches.full(data if mesh is None else rf.distribute.shard(data, mesh))
+    problem = rf.Problem(rf.gradient_descent(loss, "lr"), loss, None, batches, batches)
+    return problem, rng.normal(size=(4, 2)).astype(dtype), {"lr": 0.3, "l2": 0.01}
+
+
+def network(dtype, mesh=None):
+    """A small network on minibatches, with a learning rate, a momentum and an L2 penalty to tune."""
+    rng = np.random.default_rng(1)
+    data = rng.normal(size=(26, 4)).astype(dtype), rng.integers(0, 2, 26)
+    params = {"v": rng.normal(size=(4, 3)).astype(dtype), "w": rng.normal(size=(3, 2)).astype(dtype)}
+
+    def loss(p, hypers, batch):
+        logits = tf.tanh(batch[0] @ p["v"]) @ p["w"]
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(batch[1], logits)) + hypers["l2"] * (
+            tf.reduce_sum(p["v"] ** 2) + tf.reduce_sum(p["w"] ** 2)
+        )
+
+    batches = rf.batches.shuffled(data if mesh is None else rf.distribute.replicate(data, mesh), 8, seed=3)
+    batches = batches if mesh is None else rf.distribute.split(batches, mesh)
+    problem = rf.Problem(rf.momentum(loss, "lr", "mu"), loss, 6, batches, batches)
+    return problem, params, {"lr": 0.1, "mu": 0.6, "l2": 0.01}
+
+
+def follow(engine, params, hypers, iterations=2):
+    """The hypergradients of a few hyper-iterations, at hypers that shrink on the way."""
+    carry, found = engine.start(params, hypers), []
+    for k in range(iterations):
+        gradient, carry = engine.advance(carry, {name: value * 0.9**k for name, value in hypers.items()}, k)
+        found.append(gradient)
+    return found
+
+
+def agree(mesh, *kinds):
+    """Each kind is engine-dtype."""
+    own = dtensor.unpack(rf.distribute.shard(np.arange(8.0), mesh))
+    assert all(len(part) == 8 // mesh.size for part in own), "each device has its own examples only"
+    for kind in kinds:
+        method, dtype = kind.split("-")
+        if method == "columns":
+            columns(mesh, dtype)
+            continue
+        build = {"reverse": cleaning, "checkpointed": cleaning, "online": regression}.get(method, network)
+        alone, params, hypers = build(dtype)
+        expected = follow(ENGINES[method](alone), params, hypers)
+        found = follow(rf.distribute.on_mesh(ENGINES[method](build(dtype, mesh)[0]), mesh), params, hypers)
+        for one, many in zip(expected, found, strict=True):
+            for a, b in zip(*map(tf.nest.flatten, (one, many)), strict=True):
+                assert a.dtype == b.dtype
+                assert np.linalg.norm(a - b) <= RTOL[dtype] * np.linalg.norm(a), kind
+        print(kind, "agrees", flush=True)
+
+
+def columns(mesh, dtype):
+    """Nine columns over the processes, forward in chunks of two and in real time, against all of them in one."""
+    problem, params, hypers = regression(dtype)
+    problem = rf.Problem(problem.dynamics, problem.objective, 6, problem.batches, problem.validation)
+    hypers = {**hypers, "l2": np.linspace(0.01, 0.08, 8).reshape(4, 2)}
+    pairs = [
+        (ENGINES["forward"](problem), rf.distribute.forward_columns(problem, mesh, 2, jit_compile=False)),
+        (ENGINES["real_time"](problem), rf.distribute.real_time_columns(problem, 3, mesh, jit_compile=False)),
+    ]
+    for one, many in pairs:
+        for a, b in zip(*map(tf.nest.flatten, (follow(e, params, hypers) for e in (one, many))), strict=True):
+            assert np.linalg.norm(a - b) <= RTOL[dtype] * np.linalg.norm(a)
+    own = many.start(params, hypers).sensitivity.shape[0]
+    assert own == -(-9 // mesh.size), "each process carries its own columns"
+    print(f"columns-{dtype} agrees", flush=True)
+
+
+def traffic(mesh, method, rate):
+    """Bytes on loopback for each training step, by the difference of 20 and 10 steps; 8,000 weights of 8 bytes."""
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(16, 2000)), rng.integers(0, 4, 16)
+    batches = rf.batches.full(rf.distribute.shard(data, mesh))
+
+    def loss(w, hypers, batch):
+        error = tf.nn.sparse_softmax_cross_entropy_with_logits(batch[1], batch[0] @ w)
+        return hypers["scale"] * tf.reduce_mean(error)
+
+    def bytes_of(steps):
+        tuned = rate == "tuned"
+        problem = rf.Problem(rf.gradient_descent(loss, "lr" if tuned else 0.1), loss, steps, batches, batches)
+        engine = rf.distribute.on_mesh(ENGINES[method](problem), mesh)
+        arguments = np.zeros((2000, 4)), {"lr": 0.1, "scale": 0.9} if tuned else {"scale": 0.9}
+        engine(*arguments)
+        return min(_loopback(lambda: engine(*arguments)) for _ in range(5))  # others may use it too
+
+    print((bytes_of(20) - bytes_of(10)) / 10, flush=True)
+
+
+def _loopback(action):
+    """The bytes that arrived on loopback meanwhile."""
+
+    def now():
+        lines = Path("/proc/net/dev").read_text().splitlines()
+        return int(next(line for line in lines if line.strip().startswith("lo:")).split()[1])
+
+    before = now()
+    action()
+    return now() - before
+
+
+def die(state, hypers, k):
+    """A metric that kills process 1 in its second hyper-iteration."""
+    if k == 1 and os.environ["DTENSOR_CLIENT_ID"] == "1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+
+def run(mesh, directory, metrics=None):
+    """A run with checkpoints; prints its hypers to the bit."""
+    problem, params, hypers = cleaning("float32", mesh)
+    engine = rf.distribute.on_mesh(ENGINES["reverse"](problem), mesh)
+    optimizer = rf.projected_adam(0.02, {"weights": rf.BoxL1Ball(15.0)})
+    callbacks = [rf.CSVLogger(Path(directory) / "history.csv")]
+    tuner = rf.HyperOptimizer(engine, optimizer, callbacks, metrics)
+    result = tuner.run(params, hypers, 4, checkpoint_dir=Path(directory) / "checkpoints")
+    print(result.hypers["weights"].numpy().tobytes().hex(), flush=True)
+
+
+def run_columns(mesh, directory, metrics=None):
+    """A run in real time whose processes carry columns, and write checkpoints, of their own; prints its hypers."""
+    problem, params, hypers = regression("float32")
+    own = Path(directory) / os.environ["DTENSOR_CLIENT_ID"]
+    rf.distribute.same_checkpoint(own, mesh)
+    engine = rf.distribute.real_time_columns(problem, 3, mesh, jit_compile=False)
+    tuner = rf.HyperOptimizer(engine, rf.projected_adam(0.01), metrics=metrics)
+    result = tuner.run(params, hypers, 4, checkpoint_dir=own)
+    print([value.numpy().tobytes().hex() for value in result.hypers.values()], flush=True)
+
+
+def leave(mesh):
+    """Process 1 ends well, but too early."""
+    problem, params, hypers = cleaning("float32", mesh)
+    engine = rf.distribute.on_mesh(ENGINES["reverse"](problem), mesh)
+    engine(params, hypers)
+    if rf.distribute.chief():
+        engine(params, hypers)
+
+
+def differ(mesh):
+    """Hypers that are not the same in all processes."""
+    problem, params, hypers = cleaning("float32", mesh)
+    own = float(os.environ["DTENSOR_CLIENT_ID"])
+    rf.distribute.on_mesh(ENGINES["reverse"](problem), mesh)(params, {"weights": hypers["weights"] + own})
+
+
+SCENARIOS = {
+    "agree": agree,
+    "run": run,
+    "die": lambda mesh, directory: run(mesh, directory, die),
+    "run_columns": run_columns,
+    "die_columns": lambda mesh, directory: run_columns(mesh, directory, die),
+    "differ": differ,
+    "leave": leave,
+    "traffic": traffic,
+}
+
+if __name__ == "__main__":
+    rf.distribute.initialize(devices=int(os.environ.get("DEVICES", 1)))
+    SCENARIOS[sys.argv[1]](rf.distribute.mesh(), *sys.argv[2:])
