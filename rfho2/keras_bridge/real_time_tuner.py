@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from rfho2 import errors
+from rfho2 import errors, nest
 from rfho2.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients import Engine, real_time
 from rfho2.keras_bridge import data
@@ -23,8 +23,8 @@ from rfho2.types import Hypers, Nest
 BETA_1, BETA_2 = 0.5, 0.9  # of Adam: hypergradients change by orders of magnitude, a long memory would follow too late
 LOOK = 3  # hyper-batches that tell how good a learning rate to start with is
 LOST = 0.1  # of what the validation loss has fallen by
-EARLY = 0.05  # of the first validation loss, as long as what is usual is not known
-JUMPS = 2  # usual differences from one hyper-batch to the next, which parts of the validation data may make
+EARLY = 0.05  # of the first validation loss, in the first hyper-batches, where examples do not differ much yet
+NOISE = 12  # three standard errors of a mean of losses that vary by four times their mean, as those of good classifiers do
 
 
 class RealTimeTuner:
@@ -168,12 +168,13 @@ class RealTimeTuner:
         return driver, params, start
 
     def _not_too_large(self, engine: Engine, params: Nest, hypers: Hypers) -> Hypers:
-        """The hypers with the learning rate, as given or smaller by factors of 4, that does best in the first hyper-batches.
+        """The hypers as given, if no smaller learning rate does better in the first hyper-batches; or with a smaller one.
 
-        What a rate that is too large spoils in its first steps (dead units) no hypergradient brings back. Two rates in a row
-        that are no better than a finite one end the search.
+        Rates smaller by factors of 4 are tried, until two in a row are no better than a finite one. What a rate that is too
+        large spoils in its first steps (dead units) no hypergradient brings back, and what does best in so few steps is
+        often too large: so a quarter of the best one is taken, from which it rises quickly where it should.
         """
-        best, least, worse = hypers, _value(engine, params, hypers), 0
+        given, best, least, worse = hypers, hypers, _value(engine, params, hypers), 0
         while worse < 2:
             smaller = self.knobs.slower(hypers)
             if all(np.array_equal(smaller[name], hypers[name]) for name in hypers):  # no learning rate, or at its lower end
@@ -184,18 +185,19 @@ class RealTimeTuner:
                 best, least, worse = hypers, value, 0
             elif np.isfinite(least):
                 worse += 1
-        return best
+        return best if best is given else self.knobs.slower(best)
 
     def _limit(self, problem: Problem, params: Nest) -> Callable[[list[dict[str, float]]], float]:
         """What the validation loss may not exceed: a tenth of all that was gained would be lost, and more than noise."""
         assert problem.validation is not None
-        first = float(self.training.objective(params, {}, problem.validation(tf.constant(0))))
+        batch = problem.validation(tf.constant(0))
+        first, examples = float(self.training.objective(params, {}, batch)), len(nest.flatten(batch)[0])
 
         def limit(history: list[dict[str, float]]) -> float:
             values = [row["value"] for row in history]
             best = min([first, *values])
-            usual = float(np.median(np.abs(np.diff(values[-10:])))) if len(values) > 3 else EARLY * abs(first)
-            return best + max(LOST * (first - best), JUMPS * usual)
+            noise = NOISE * abs(best) / np.sqrt(examples) if len(values) > LOOK else EARLY * abs(first)
+            return best + max(LOST * (first - best), noise)
 
         return limit
 
