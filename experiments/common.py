@@ -45,7 +45,12 @@ def run_main(main: Callable[[], None]) -> None:
             raise app.UsageError(f"not understood: {' '.join(argv[1:])}; flags look like --name=value.")
         if FLAGS.deterministic:
             tf.config.experimental.enable_op_determinism()
-        alone = locks.held(FLAGS.output_dir, "--output_dir") if "output_dir" in FLAGS else contextlib.nullcontext()
+        if on_mesh():
+            if not FLAGS.resume:
+                raise app.UsageError("--mesh does not go with --noresume; remove the directory, or choose another one.")
+            rfho2.distribute.initialize()
+        writes = "output_dir" in FLAGS and rfho2.distribute.chief()
+        alone = locks.held(FLAGS.output_dir, "--output_dir") if writes else contextlib.nullcontext()
         try:
             with preemption.ending(), alone:
                 main()
@@ -58,6 +63,16 @@ def run_main(main: Callable[[], None]) -> None:
             sys.exit(130 if isinstance(stopped, KeyboardInterrupt) else stopped.code)
 
     app.run(guarded)
+
+
+def define_mesh() -> None:
+    """The flag of binaries that can divide their examples."""
+    flags.DEFINE_bool("mesh", False, "Divide the examples over the processes that DTENSOR_JOBS lists: docs/distribute.md.")
+
+
+def on_mesh() -> bool:
+    """Whether `--mesh` was given to a binary that has it."""
+    return "mesh" in FLAGS and FLAGS.mesh
 
 
 def command(arguments: Sequence[str]) -> str:
@@ -109,6 +124,8 @@ def write_results(path: Path, config: Any, results: list[dict[str, Any]], timing
 def keep_settings(path: Path, settings: dict[str, Any], resume: bool) -> None:
     """Notes what the runs beside the file depend on; refuses to go on with runs that were made with other settings."""
     text = json.dumps(settings, indent=2, default=str) + "\n"
+    if not rfho2.distribute.chief():  # who compares for all
+        return
     if resume and path.exists() and path.read_text() != text:
         before = json.loads(path.read_text())
         now = json.loads(text)

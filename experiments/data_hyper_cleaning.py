@@ -80,10 +80,15 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
 
-def cleaning_problem(config: Config, data: mnist.NoisySplit, radius: float) -> rf.Problem:
-    """min over lambda of E_val(w_T), where w_T comes from T steps on (1 / N) sum lambda_i l_i."""
-    train, validation = rf.fixed_product(data.train.images), rf.fixed_product(data.validation.images)
-    given, right = tf.constant(data.train.labels), tf.constant(data.validation.labels)
+def cleaning_problem(
+    config: Config, data: mnist.NoisySplit, radius: float, place: Callable[[Nest], Nest] = lambda examples: examples
+) -> rf.Problem:
+    """min over lambda of E_val(w_T), where w_T comes from T steps on (1 / N) sum lambda_i l_i.
+
+    `place` puts examples on a mesh.
+    """
+    train, validation = (rf.fixed_product(place(part.images)) for part in (data.train, data.validation))
+    given, right = (place(tf.constant(part.labels)) for part in (data.train, data.validation))
 
     def loss(p: Nest, hypers: Hypers, batch: None) -> tf.Tensor:
         return tf.reduce_mean(hypers["weights"] * cross_entropy(train(p["w"]) + p["b"], given))
@@ -91,7 +96,7 @@ def cleaning_problem(config: Config, data: mnist.NoisySplit, radius: float) -> r
     def objective(p: Nest, hypers: Hypers, batch: None) -> tf.Tensor:
         return tf.reduce_mean(cross_entropy(validation(p["w"]) + p["b"], right))
 
-    rate = config.inner_rate * len(given) / radius
+    rate = config.inner_rate * len(data.train.labels) / radius
     return rf.Problem(rf.gradient_descent(loss, rate), objective, config.steps)
 
 
@@ -112,7 +117,10 @@ def clean(
     resume: bool,
 ) -> rf.Result:
     """One hyper-cleaning run."""
-    problem = cleaning_problem(config, data, radius)
+    mesh = rf.distribute.mesh() if common.on_mesh() else None
+    place = functools.partial(rf.distribute.shard, on=mesh) if mesh else lambda examples: examples
+    problem = cleaning_problem(config, data, radius, place)
+    engine = rf.distribute.on_mesh(rf.reverse(problem), mesh) if mesh else rf.reverse(problem)
     test, validation = (tuple(map(tf.constant, part)) for part in (data.test, data.validation))
 
     @tf.function(autograph=False)
@@ -131,7 +139,7 @@ def clean(
         return found | {"weights/noisy": weights[data.noisy], "weights/clean": weights[~data.noisy]}
 
     optimizer = rf.projected_adam(config.hyper_rate, {"weights": rf.BoxL1Ball(radius)})
-    tuner = rf.HyperOptimizer(rf.reverse(problem), optimizer, callbacks, metrics)
+    tuner = rf.HyperOptimizer(engine, optimizer, callbacks, metrics)
     n = len(data.train.labels)
     start = {"weights": np.full(n, radius / n, np.float32)}
     return tuner.run(zeros(), start, config.hyper_iterations, directory and directory / "checkpoints", resume)
@@ -224,6 +232,8 @@ def main() -> None:
     common.keep_settings(output / "settings.json", settings, FLAGS.resume)
     began = time.perf_counter()
     outcome = run(config, functools.partial(load, config.source), callbacks, output, FLAGS.resume)
+    if not rf.distribute.chief():
+        return
     timing = {**outcome.timing, "whole run": time.perf_counter() - began}
     common.write_results(output / "results.json", config, outcome.results, timing)
     split = load(config.source, config.seeds[0])
@@ -236,6 +246,7 @@ def define_flags() -> None:
     flags.DEFINE_string("output_dir", "results/data_hyper_cleaning", "Where results go; a stopped run goes on from here.")
     flags.DEFINE_bool("resume", True, "Go on where a stopped run in output_dir was; --noresume starts afresh.")
     flags.DEFINE_bool("tensorboard", True, "Write TensorBoard logs to output_dir/runs/*/tensorboard.")
+    common.define_mesh()
     flags.DEFINE_list("radius", None, "Bounds R on the sum of the weights, one run for each.")
     flags.DEFINE_list("seeds", None, "Seeds of split and corruption, one run for each.")
     flags.DEFINE_integer("steps", None, "T: inner gradient-descent steps.", lower_bound=1)

@@ -34,6 +34,9 @@ class Training(NamedTuple):
     tune_optimizer: bool = False
 
 
+Place = Callable[[Nest], Nest]
+"""examples -> the same, on a mesh."""
+
 METHODS = ("STL", "STL-1", "NMTL", "HMTL", "HMTL-S")
 
 
@@ -90,9 +93,9 @@ def zeros(part: Part, tasks: int) -> dict[str, tf.Tensor]:
     return {"w": tf.zeros((part.features.shape[1], tasks)), "b": tf.zeros(tasks)}
 
 
-def error(part: Part) -> Callable[[Nest], tf.Tensor]:
+def error(part: Part, place: Place) -> Callable[[Nest], tf.Tensor]:
     """params -> mean cross-entropy on the examples."""
-    product, labels = rf.fixed_product(part.features), tf.constant(part.labels)
+    product, labels = rf.fixed_product(place(part.features)), place(tf.constant(part.labels))
 
     def mean(p: Nest) -> tf.Tensor:
         logits = product(p["w"]) + p["b"]
@@ -101,9 +104,11 @@ def error(part: Part) -> Callable[[Nest], tf.Tensor]:
     return mean
 
 
-def problem(training: Training, train: Part, validation: Part, tuned: tuple[str, ...]) -> rf.Problem:
-    """min E_val(w_T) over the hypers `tuned`, where w_T comes from T steps on E_tr + regulariser."""
-    on_train, on_validation = error(train), error(validation)
+def problem(
+    training: Training, train: Part, validation: Part, tuned: tuple[str, ...], place: Place = lambda examples: examples
+) -> rf.Problem:
+    """min E_val(w_T) over the hypers `tuned`, where w_T comes from T steps on E_tr + regulariser; `place` is of a mesh."""
+    on_train, on_validation = error(train, place), error(validation, place)
 
     def loss(p: Nest, hypers: Hypers, batch: None) -> tf.Tensor:
         return on_train(p) + regulariser(p["w"], hypers)

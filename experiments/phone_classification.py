@@ -64,6 +64,7 @@ class Config(Training):
 
 
 ALL = ("Vanilla", "Vanilla, no stopping", "RS", "SMBO", "RTHO", "RTHO-NT")
+DIVIDED = ("RTHO", "RTHO-NT")  # what `--mesh` can run
 RUNS = ("methods", "folds", "seeds", "checkpoint_every")  # fields that no single run depends on
 PRESETS = {
     "quick": Config(),
@@ -110,20 +111,24 @@ def tested(data: Speech, outcome: Outcome) -> dict[str, Any]:
 
 def run(config: Config, speech: Callable[[int], Speech], watch: Watch, output: Path) -> list[dict[str, Any]]:
     """Every method on every fold with every seed; finished ones are read from `output`."""
-    records = []
+    records, mesh = [], rf.distribute.mesh() if common.on_mesh() else None
     for fold in config.folds:
         data = speech(fold)
         for seed in config.seeds:
-            bench = functools.cache(lambda seed=seed, data=data: Bench(config, data, seed))
+            bench = functools.cache(lambda seed=seed, data=data: Bench(config, data, seed, mesh=mesh))
             for method in config.methods:
                 title = f"{method}, fold {fold}, seed {seed}"
                 directory = output / "runs" / common.slug(title)
                 path = directory / "outcome.json"
-                if not path.exists():
+                if path.exists():
+                    text = path.read_text()
+                else:
                     outcome = run_method(method, bench(), watch, title, directory)
                     record = {"method": method, "fold": fold, "seed": seed, **tested(data, outcome), "curve": outcome.curve}
-                    common.write_text(path, json.dumps(record) + "\n")
-                records.append(json.loads(path.read_text()))
+                    text = json.dumps(record) + "\n"
+                    if rf.distribute.chief():
+                        common.write_text(path, text)
+                records.append(json.loads(text))
     return records
 
 
@@ -175,6 +180,9 @@ def check(config: Config, corpus: timit.Corpus) -> None:
     """Refuses what would fail later, after hours."""
     if "SMBO" in config.methods:
         phone_search.check_package()
+    if common.on_mesh() and (config.minutes is not None or not set(config.methods) <= set(DIVIDED)):
+        wanted = " ".join(f"--methods={name}" for name in DIVIDED)
+        raise DataError(f"--mesh divides training in real time, for a number of steps: give --steps and {wanted}.")
     if config.minutes is not None and config.minutes <= 0:
         raise DataError(f"--minutes is {config.minutes:g}; give a budget above 0, or --steps.")
     for fold in config.folds:
@@ -211,6 +219,8 @@ def main() -> None:
     began = time.perf_counter()
     utterances = corpus.utterances
     records = run(config, lambda fold: phone_network.speech(corpus, timit.split(utterances, fold)), watch, output)
+    if not rf.distribute.chief():
+        return
     timing = {f"{r['method']} fold {r['fold']} seed {r['seed']}": r["curve"][-1]["seconds"] for r in records if r["curve"]}
     rows = [{name: value for name, value in record.items() if name != "curve"} for record in records]
     common.write_results(output / "results.json", config, rows, {**timing, "whole run": time.perf_counter() - began})
@@ -226,6 +236,7 @@ def define_flags() -> None:
     flags.DEFINE_string("cache_dir", "results/speech", "Where features and the synthetic corpus are kept.")
     flags.DEFINE_bool("resume", True, "Go on where a stopped run in output_dir was; --noresume starts afresh.")
     flags.DEFINE_bool("tensorboard", True, "Write TensorBoard logs to output_dir/runs/*/tensorboard while training.")
+    common.define_mesh()
     flags.DEFINE_string("corpus", None, "A directory in the layout of TIMIT; without it speech is synthesised.")
     flags.DEFINE_integer("speakers", None, "Speakers of the synthetic corpus.", lower_bound=3)
     flags.DEFINE_integer("sentences", None, "Sentences of each of them.", lower_bound=1)

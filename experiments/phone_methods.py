@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tensorflow.experimental.dtensor import Mesh
+
 import rfho2 as rf
 from experiments import phone_network
 from experiments.phone_network import Params, Speech
@@ -77,9 +79,12 @@ class Outcome(NamedTuple):
 class Bench:
     """One network on one split with one seed: what the methods run on."""
 
-    def __init__(self, training: Training, data: Speech, seed: int, jit_compile: bool | None = None):
+    def __init__(
+        self, training: Training, data: Speech, seed: int, jit_compile: bool | None = None, mesh: Mesh | None = None
+    ):
         self.training, self.seed = training, seed
-        self.problem = phone_network.problem(data, training.batch_size, training.validation_size, seed)
+        sizes = training.batch_size, training.validation_size, seed
+        self.problem = phone_network.problem(data, *sizes)
         inputs, outputs = data.inputs(data.train[:1]).shape[1], data.table.shape[1]
         self.params = phone_network.network(inputs, outputs, training.width, training.layers, seed)
         accuracy, some = phone_network.accuracy_on(data), data.train[:: max(1, len(data.train) // phone_network.CHUNK)]
@@ -92,7 +97,12 @@ class Bench:
 
         self.metrics = metrics
         self.plain = PlainTraining(self.problem, training.hyper_batch, jit_compile)
-        self.tuned = rf.real_time(self.problem, training.hyper_batch, training.carry, jit_compile)
+        if mesh is None:
+            self.tuned: rf.Engine = rf.real_time(self.problem, training.hyper_batch, training.carry, jit_compile)
+        else:
+            divided = phone_network.divided(data, *sizes, mesh)
+            engine = rf.real_time(divided, training.hyper_batch, training.carry, jit_compile)
+            self.tuned = rf.distribute.on_mesh(engine, mesh)
 
     def run(
         self,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.experimental.dtensor import Mesh
 
 import rfho2 as rf
 from data import timit
@@ -149,6 +150,14 @@ def problem(data: Speech, batch_size: int, validation_size: int, seed: int) -> r
         batches=_fetched(rows, data.multitask_examples),
         validation=_fetched(held_out, data.examples),
     )
+
+
+def divided(data: Speech, batch_size: int, validation_size: int, seed: int, mesh: Mesh) -> rf.Problem:
+    """The same on a mesh: every process has all frames, and computes with its part of each minibatch."""
+    on_mesh = problem(rf.distribute.replicate(data, mesh), batch_size, validation_size, seed)
+    parts: list[Any] = [on_mesh.batches, on_mesh.validation]
+    batches, validation = (rf.distribute.split(part, mesh) for part in parts)
+    return rf.Problem(on_mesh.dynamics, on_mesh.objective, None, batches, validation)
 
 
 def _fetched(rows: Batches, fetch: Callable[[tf.Tensor], Any]) -> Batches:

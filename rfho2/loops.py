@@ -1,7 +1,7 @@
 """The loops over time: the only while loops and TensorArrays of the algorithms.
 
-All of them become one graph node whatever the number of steps, and run under XLA and over DTensor inputs. There TensorFlow 2.21
-refuses a loop inside another one that starts from what the outer one carries: see `hypergradients/checkpointing.py`.
+All of them become one graph node whatever the number of steps, and run under XLA and over DTensor inputs. There TensorFlow
+2.21 refuses a loop inside another one that starts from what the outer one carries: see `hypergradients/checkpointing.py`.
 """
 
 from __future__ import annotations

@@ -48,6 +48,15 @@ def dot(a: Nest, b: Nest) -> tf.Tensor:
     return tf.add_n([tf.reduce_sum(x * y) for x, y in zip(flatten(a), flatten(b), strict=True)])
 
 
+def norm(a: Nest) -> tf.Tensor:
+    """The Euclidean norm of all entries together.
+
+    >>> norm([tf.constant([3.0]), tf.constant(4.0)]).numpy().item()
+    5.0
+    """
+    return tf.sqrt(dot(a, a))
+
+
 def dots(columns: Nest, vector: Nest) -> tf.Tensor:
     """Z^T a: the inner product of every column of `columns` (leading axis) with `vector`.
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rfho2 import nest
 from rfho2.hypergradients import Engine, forward, reverse
 from rfho2.hypergradients.checkpointing import fewest_slots, steps_run
-from rfho2.hypergradients.engine import Probe
+from rfho2.hypergradients.engine import Norms, Probe
 from rfho2.hypergradients.forward import balanced, count
 from rfho2.memory import free
 from rfho2.problem import Problem
@@ -134,6 +134,11 @@ class AutoEngine:
     def jit_compiled(self) -> bool:
         """Whether XLA compiles it; known after the first call."""
         return self._engine is None or self._engine.jit_compiled
+
+    @property
+    def norms(self) -> Norms:
+        """Those of the engine that was chosen."""
+        return getattr(self._engine, "norms", {})
 
     def _chosen(self, params: Nest, hypers: Hypers) -> Engine:
         if self._engine is None:

@@ -34,13 +34,13 @@ def free_ports(number):
     return ports
 
 
-def launch(processes, *arguments, timeout=120.0, **environment):
-    """The child in so many processes; killed if they take too long."""
+def launch(processes, *arguments, timeout=120.0, module="tests.distribute_child", **environment):
+    """The module in so many processes; killed if they take too long."""
     jobs = ",".join(f"localhost:{port}" for port in free_ports(processes))
     base = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
     if processes > 1:
         base |= {"DTENSOR_JOBS": jobs}
-    command = [sys.executable, "-m", "tests.distribute_child", *map(str, arguments)]
+    command = [sys.executable, "-m", module, *map(str, arguments)]
     children = [
         subprocess.Popen(
             command,

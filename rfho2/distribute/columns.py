@@ -68,7 +68,7 @@ class Columns:
             reading._replace(products=tf.constant(along, reading.products.dtype))
             for reading, along in zip(pushed.readings, every, strict=True)
         ]
-        return Pushed(pushed.tangent, readings)
+        return pushed._replace(readings=readings)
 
 
 def forward_columns(
@@ -114,7 +114,7 @@ class ForwardColumns(BatchEngine):
             same[0]._replace(products=tf.concat([reading.products for reading in same], 0))
             for same in zip(*(part.readings for part in parts), strict=True)
         ]
-        return hypergradient_of(self.problem, hypers, self._columns.whole(Pushed(parts[0].tangent, readings), hypers, k))
+        return hypergradient_of(self.problem, hypers, self._columns.whole(parts[0]._replace(readings=readings), hypers, k))
 
     def _together(self, hypers: Hypers) -> int:
         """Columns in a chunk."""
@@ -156,6 +156,7 @@ class RealTimeColumns(GoingOn):
             "method": "real_time", "hyper_batch": hyper_batch, "carry": carry, "jit_compile": jit_compile,
             **columns.settings,
         }  # fmt: skip
+        self.norms = {}  # each process sees those of its own columns only
         self._probe = Probe(problem)
 
         def start(params: Nest, hypers: Hypers) -> Tangent:

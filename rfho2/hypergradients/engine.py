@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -12,6 +12,9 @@ from rfho2 import errors, nest
 from rfho2.hypergradients.compiled import Compiled
 from rfho2.problem import Problem, probe
 from rfho2.types import HyperGradient, Hypers, Nest
+
+Norms = Mapping[str, tf.Tensor]
+"""How large what carries derivatives through a training was in the last call: |alpha_0|, "adjoint"; |Z|, "sensitivity"."""
 
 
 class Engine(Protocol):
@@ -57,6 +60,7 @@ class GoingOn(ABC):
     """What engines share whose hyper-iterations go on with one training, instead of starting it again."""
 
     problem: Problem
+    norms: Norms
     _probe: Probe
     _advance: Compiled
 
@@ -88,7 +92,7 @@ class BatchEngine:
     def __init__(
         self,
         problem: Problem,
-        hypergradient: Callable[[Nest, Hypers, tf.Tensor], HyperGradient],
+        hypergradient: Callable[[Nest, Hypers, tf.Tensor], tuple[HyperGradient, Norms]],
         settings: dict[str, Any],
         jit_compile: bool | None,
     ):
@@ -98,6 +102,7 @@ class BatchEngine:
             )
         self.problem = problem
         self.settings = {**settings, "steps": problem.steps, "jit_compile": jit_compile}
+        self.norms: Norms = {}
         self._probe = Probe(problem)
         self._compiled = Compiled(hypergradient, jit_compile)
 
@@ -109,7 +114,8 @@ class BatchEngine:
     def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
         """The hypergradient of training from `params` with `hypers`; k picks the validation batch."""
         params, hypers = self._probe(params, hypers)
-        return self._compiled(params, hypers, tf.convert_to_tensor(k, tf.int32))
+        found, self.norms = self._compiled(params, hypers, tf.convert_to_tensor(k, tf.int32))
+        return found
 
     def start(self, params: Nest, hypers: Hypers) -> Nest:
         """The params: every hyper-iteration starts from them again."""

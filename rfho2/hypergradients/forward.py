@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from rfho2 import errors, loops, nest
-from rfho2.hypergradients.engine import BatchEngine
+from rfho2.hypergradients.engine import BatchEngine, Norms
 from rfho2.problem import Cost, Problem
 from rfho2.types import HyperGradient, Hypers, Nest
 
@@ -47,7 +47,7 @@ def forward(problem: Problem, chunk: int | None = None, jit_compile: bool | None
     if chunk is not None:
         chunk = errors.check_count("chunk", chunk)
 
-    def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
+    def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, Norms]:
         assert problem.steps is not None
         steps = problem.steps
 
@@ -59,9 +59,10 @@ def forward(problem: Problem, chunk: int | None = None, jit_compile: bool | None
         m = count(hypers)
         together = min(chunk or balanced(m), m)
         if together == m:
-            return hypergradient_of(problem, hypers, run(directions(hypers, 0, m)))
-        state = problem.dynamics.init(params, hypers)
-        return hypergradient_of(problem, hypers, in_chunks(problem, run, state, hypers, together))
+            pushed = run(directions(hypers, 0, m))
+        else:
+            pushed = in_chunks(problem, run, problem.dynamics.init(params, hypers), hypers, together)
+        return hypergradient_of(problem, hypers, pushed), norms_of(pushed)
 
     return BatchEngine(problem, hypergradient, {"method": "forward", "chunk": chunk}, jit_compile)
 
@@ -82,10 +83,11 @@ class Reading(NamedTuple):
 
 
 class Pushed(NamedTuple):
-    """Where some steps led to, and what each objective reads there."""
+    """Where some steps led to, what each objective reads there, and the sum of the squares of Z."""
 
     tangent: Tangent
     readings: list[Reading]
+    squares: tf.Tensor
 
 
 def start_tangent(problem: Problem, params: Nest, hypers: Hypers, along: Directions) -> Tangent:
@@ -124,7 +126,8 @@ def push_steps(
     tangent, readings = loops.fold(body, (tangent, zero), t, steps)
     ends = [read(term.at_end(problem.dynamics, tangent.state, hypers, b), tangent) for term, b in pairs]
     tangent = tangent._replace(sensitivity=stacked(tangent.sensitivity)) if few else tangent
-    return Pushed(tangent, [nest.add(reading, end) for reading, end in zip(readings, ends, strict=True)])
+    squares = nest.dot(tangent.sensitivity, tangent.sensitivity)
+    return Pushed(tangent, [nest.add(reading, end) for reading, end in zip(readings, ends, strict=True)], squares)
 
 
 def read(cost: Cost, tangent: Tangent) -> Reading:
@@ -147,19 +150,24 @@ def in_chunks(problem: Problem, run: Callable[[Directions], Pushed], state: Nest
     dtype = nest.flatten(state)[0].dtype
 
     def body(
-        carry: tuple[Nest, list[Reading], list[tf.Tensor]], i: tf.Tensor
-    ) -> tuple[Nest, list[Reading], list[tf.Tensor]]:
-        tangent, readings = run(directions(hypers, i * together, together))
+        carry: tuple[Nest, list[Reading], list[tf.Tensor], tf.Tensor], i: tf.Tensor
+    ) -> tuple[Nest, list[Reading], list[tf.Tensor], tf.Tensor]:
+        tangent, readings, squares = run(directions(hypers, i * together, together))
         here = tf.equal(tf.range(chunks), i)[:, None]
         found = [tf.where(here, reading.products, rows) for rows, reading in zip(carry[2], readings, strict=True)]
-        return tangent.state, readings, found
+        return tangent.state, readings, found, carry[3] + squares
 
     nothing = [term.nothing(state, hypers) for term in problem.terms(hypers)]
     readings = [Reading(cost.value, cost.hypers, tf.zeros(together, dtype)) for cost in nothing]
     found = [tf.zeros([chunks, together], dtype) for _ in nothing]
-    state, readings, found = loops.fold(body, (state, readings, found), 0, chunks)
+    state, readings, found, squares = loops.fold(body, (state, readings, found, tf.zeros([], dtype)), 0, chunks)
     whole = [r._replace(products=tf.reshape(rows, [-1])) for r, rows in zip(readings, found, strict=True)]
-    return Pushed(Tangent(state, ()), whole)
+    return Pushed(Tangent(state, ()), whole, squares)
+
+
+def norms_of(pushed: Pushed) -> Norms:
+    """|Z|, over all its columns."""
+    return {"sensitivity": tf.sqrt(pushed.squares)}
 
 
 def hypergradient_of(problem: Problem, hypers: Hypers, pushed: Pushed) -> HyperGradient:

@@ -9,13 +9,14 @@ import tensorflow as tf
 from rfho2 import errors, nest
 from rfho2.batches import Stream
 from rfho2.hypergradients.compiled import Compiled
-from rfho2.hypergradients.engine import GoingOn, Probe
+from rfho2.hypergradients.engine import GoingOn, Norms, Probe
 from rfho2.hypergradients.forward import (
     Tangent,
     check_entries,
     count,
     directions,
     hypergradient_of,
+    norms_of,
     push_steps,
     start_tangent,
 )
@@ -66,6 +67,7 @@ class RealTimeEngine(GoingOn):
         self.settings: dict[str, Any] = {
             "method": "real_time", "hyper_batch": hyper_batch, "carry": carry, "jit_compile": jit_compile,
         }  # fmt: skip
+        self.norms: Norms = {}
         self._probe = Probe(problem)
         self._stream = problem.batches if isinstance(problem.batches, Stream) else None
 
@@ -74,7 +76,9 @@ class RealTimeEngine(GoingOn):
 
         self._start = Compiled(start, jit_compile=False)
 
-        def advance(c: RealTimeCarry, hypers: Hypers, k: tf.Tensor, window: Nest) -> tuple[HyperGradient, RealTimeCarry]:
+        def advance(
+            c: RealTimeCarry, hypers: Hypers, k: tf.Tensor, window: Nest
+        ) -> tuple[HyperGradient, RealTimeCarry, Norms]:
             def batch(t: tf.Tensor) -> Nest:
                 if self._stream is None:
                     return problem.batch(t)
@@ -84,7 +88,7 @@ class RealTimeEngine(GoingOn):
             pushed = push_steps(problem, Tangent(c.state, c.sensitivity), hypers, along, k, c.t, hyper_batch, batch)
             tangent, found = pushed.tangent, hypergradient_of(problem, hypers, pushed)
             kept = tangent.sensitivity if carry else nest.zeros_like(tangent.sensitivity)
-            return found, RealTimeCarry(tangent.state, kept, c.t + hyper_batch)
+            return found, RealTimeCarry(tangent.state, kept, c.t + hyper_batch), norms_of(pushed)
 
         self._advance = Compiled(advance, jit_compile)
 
@@ -103,4 +107,5 @@ class RealTimeEngine(GoingOn):
         """`hyper_batch` more steps, and the hypergradient at their end on validation batch k."""
         hypers = errors.checked_hypers(hypers, self.problem.dynamics.params(carry.state))
         window = None if self._stream is None else self._stream.take(self.settings["hyper_batch"])
-        return self._advance(carry, hypers, tf.convert_to_tensor(k, tf.int32), window)
+        found, carry, self.norms = self._advance(carry, hypers, tf.convert_to_tensor(k, tf.int32), window)
+        return found, carry

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rfho2 import errors, loops, nest
 from rfho2.hypergradients import checkpointing
-from rfho2.hypergradients.engine import BatchEngine
+from rfho2.hypergradients.engine import BatchEngine, Norms
 from rfho2.problem import Cost, Problem
 from rfho2.types import HyperGradient, Hypers, Nest
 
@@ -46,7 +46,7 @@ def reverse(
         checkpoints = errors.check_count("checkpoints", checkpoints)
     settings = {"method": "reverse", "checkpoints": checkpoints, "truncate": truncate}
 
-    def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
+    def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, Norms]:
         assert problem.steps is not None
         sweep = Sweep(problem, hypers, k)
         tail = truncate or problem.steps
@@ -62,11 +62,12 @@ def reverse(
             kept, last = checkpointing.record(sweep.step, state, head, tail, checkpoints)
             carry = sweep.turn(last, costs)
             costs, _ = checkpointing.fold_back(sweep.step, sweep.back, carry, kept, head, tail, checkpoints)
+        norms = {"adjoint": nest.norm([cost.state for cost in costs])}
         if not head:
             costs = pull_back(lambda _, hypers: problem.dynamics.init(params, hypers), (), hypers, costs)
         grads = {name: grad for cost in costs for name, grad in cost.hypers.items()}
         value = problem.value(sweep.terms, [cost.value for cost in costs])
-        return HyperGradient(value, {name: grads[name] for name in hypers}, last)
+        return HyperGradient(value, {name: grads[name] for name in hypers}, last), norms
 
     return BatchEngine(problem, hypergradient, settings, jit_compile)
 
