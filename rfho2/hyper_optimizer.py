@@ -31,8 +31,9 @@ class HyperOptimizer:
     Args:
       engine: `rf.reverse(problem)`, `rf.forward(problem)` or `rf.real_time(problem, ...)`.
       optimizer: such as `rf.projected_adam(0.01, constraints={...})`.
-      callbacks: objects with any of `on_start(run)`, `on_hyper_iteration(k, hypers, hypergradient, extra)` and
-        `on_end(result)`; `rf.ProgressBar()`, `rf.TensorBoard(logdir)`, `rf.CSVLogger(path)`.
+      callbacks: objects with any of `on_start(run)`, `on_norms(k, norms)` of adjoint or sensitivity,
+        `on_hyper_iteration(k, hypers, hypergradient, extra)` and `on_end(result)`; `rf.ProgressBar()`,
+        `rf.TensorBoard(logdir)`, `rf.CSVLogger(path)`.
       metrics: (state, hypers, k) -> dict, computed after each hypergradient and passed to callbacks as `extra`; its numbers
         go into the history.
       best_by: what the best hyper-iteration has the lowest of: "value" (with several objectives their sum), or a key of the
@@ -193,8 +194,8 @@ class HyperOptimizer:
         # The algorithm's own: metrics and callbacks come after. Not below 0, should a clock go backwards.
         seconds = before + max(0.0, time.perf_counter() - began)
 
-        extra = {**norms, **(self.metrics(found.state, now.hypers, now.k) if self.metrics else {})}
-        others = {**_numbers(now.hypers, found), **_scalars(extra)}
+        extra = dict(self.metrics(found.state, now.hypers, now.k)) if self.metrics else {}
+        others = {**_numbers(now.hypers, found), **norms, **_scalars(extra)}
         own = {"iteration": now.k, **values}
         row = {
             **own,
@@ -203,6 +204,7 @@ class HyperOptimizer:
             "seconds": seconds,
         }  # a hyper or metric of the same name does not hide the driver's own
         best = self._better(now, found, row)
+        self._tell("on_norms", now.k, norms)
         self._tell("on_hyper_iteration", now.k, now.hypers, found, extra)
         good = Good(now.hypers, now.opt_state, grads)
         return Progress(now.k + 1, hypers, opt_state, carry, found.state, best, [*now.history, row], good, now.setbacks)

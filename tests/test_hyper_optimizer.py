@@ -112,6 +112,7 @@ def test_each_hyper_iteration_is_an_advance_and_an_update(method):
             "iteration": k, "value": float(found.value), "lr": float(hypers["lr"]),
             "hypergradient/lr": float(tf.norm(found.grads["lr"])),
             "hypergradient/weights": float(tf.norm(found.grads["weights"])),
+            **{f"norm of {name}": float(norm) for name, norm in engine(method).norms.items()},
         })  # fmt: skip
         hypers, opt_state = optimizer.update(found.grads, opt_state, hypers)
     assert [{key: value for key, value in row.items() if key != "seconds"} for row in result.history] == rows
@@ -127,7 +128,7 @@ def test_real_time_is_one_training_and_the_batch_engines_start_again():
 
 def test_history_is_one_flat_json_dict_per_hyper_iteration():
     history = run(adam(), 4).history
-    keys = {"iteration", "value", "lr", "hypergradient/lr", "hypergradient/weights", "seconds"}
+    keys = {"iteration", "value", "lr", "hypergradient/lr", "hypergradient/weights", "norm of adjoint", "seconds"}
     assert [set(row) for row in history] == [keys] * 4
     assert [row["iteration"] for row in history] == [0, 1, 2, 3]
     assert {type(value) for row in history for value in row.values()} == {int, float}

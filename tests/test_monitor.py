@@ -127,7 +127,8 @@ def logged(tmp_path_factory):
 
 def test_tensorboard_has_scalars_of_the_value_the_scalar_hypers_their_hypergradients_and_metrics(logged):
     log, result = logged
-    assert log.tags("scalars") == {"value", "hyper/lr", "hypergradient/lr", "accuracy", "best value"}
+    scalars = {"value", "hyper/lr", "hypergradient/lr", "accuracy", "norm of adjoint", "best value"}
+    assert log.tags("scalars") == scalars
     for tag, key in {"value": "value", "hyper/lr": "lr", "accuracy": "accuracy"}.items():
         assert log.scalars(tag) == [(row["iteration"], row[key]) for row in result.history]
     signed = log.scalars("hypergradient/lr")  # the history has its norm
@@ -233,7 +234,7 @@ def test_csv_has_one_row_per_hyper_iteration_with_norms_of_arrays(tmp_path):
     arrays = ["weights", "mixing"]
     assert list(read[0]) == [
         "iteration", "value", "lr", *(f"norm of {name}" for name in arrays),
-        "hypergradient/lr", *(f"norm of hypergradient/{name}" for name in arrays), "accuracy", "phase",
+        "hypergradient/lr", *(f"norm of hypergradient/{name}" for name in arrays), "norm of adjoint", "accuracy", "phase",
     ]  # fmt: skip
     assert [int(row["iteration"]) for row in read] == [0, 1, 2]
     for row, known in zip(read, result.history, strict=True):

@@ -15,6 +15,9 @@ class Callback:
     def on_start(self, run: Run) -> None:
         """Before hyper-iteration `run.first`, which is not 0 when a run is taken up again."""
 
+    def on_norms(self, k: int, norms: dict[str, float]) -> None:
+        """Just before `on_hyper_iteration`: how large adjoint or sensitivity is, which tells of a divergence to come."""
+
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
         """After the hypergradient at `hypers`, with the metrics as `extra`."""
 

@@ -24,6 +24,7 @@ class CSVLogger(Callback):
 
     def __init__(self, path: str | os.PathLike[str]):
         self._path = Path(path)
+        self._norms: dict[str, float] = {}
 
     def on_start(self, run: Run) -> None:
         """Keeps the rows before the first hyper-iteration of this run, drops the others."""
@@ -35,13 +36,17 @@ class CSVLogger(Callback):
         self._titles: list[str] = list(rows[0]) if rows else []
         self._rewrite(rows)
 
+    def on_norms(self, k: int, norms: dict[str, float]) -> None:
+        """Keeps those of the row that comes next."""
+        self._norms = norms
+
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
         """Appends the row of hyper-iteration k."""
         own = {"iteration": k, **{n: _number(v) for n, v in values(hypergradient).items()}}
         row: dict[str, Any] = dict(own)
         row |= {_title(name, hyper): _number(hyper) for name, hyper in hypers.items()}
         row |= {_title(f"hypergradient/{name}", grad): _number(grad) for name, grad in hypergradient.grads.items()}
-        row = {**row, **{name: _number(value) for name, value in extra.items() if np.ndim(value) == 0}, **own}
+        row = {**row, **self._norms, **{name: _number(value) for name, value in extra.items() if np.ndim(value) == 0}, **own}
         new = [title for title in row if title not in self._titles]
         if new:
             with self._path.open(newline="") as file:

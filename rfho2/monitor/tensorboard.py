@@ -43,6 +43,13 @@ class TensorBoard(Callback):
             if run.first == 0:  # later ones are not what the run started from
                 hparams.hparams({**{f"initial {name}": value for name, value in scalars.items()}, **described})
 
+    def on_norms(self, k: int, norms: dict[str, float]) -> None:
+        """Writes how large adjoint or sensitivity is."""
+        assert self._writer is not None
+        with self._writer.as_default(step=k):
+            for name, norm in norms.items():
+                tf.summary.scalar(name, norm)
+
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
         """Writes the numbers of hyper-iteration k."""
         assert self._writer is not None
