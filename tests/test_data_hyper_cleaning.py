@@ -113,21 +113,30 @@ def content(output):
     return whole
 
 
-def test_the_binary_writes_everything_and_resumes_after_a_kill(tmp_path):
-    whole = run_binary(tmp_path / "a", *FAST)
-    assert whole.returncode == 0, whole.stderr[-2000:]
-    assert "| DH-1000 |" in whole.stdout
-    for name in ("table_1.md", "figure_2.png", "figure_2.pdf", "discarded_first.png", "results.json"):
-        assert (tmp_path / "a" / name).stat().st_size > 100, name
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What the binary says, and the directory that it wrote."""
+    place = tmp_path_factory.mktemp("whole")
+    ended = run_binary(place, *FAST)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    return ended.stdout, place
 
-    log = EventAccumulator(
-        str(tmp_path / "a" / "runs" / "DH-1000-seed-0" / "tensorboard"), size_guidance={"scalars": 0}
-    ).Reload()
+
+def test_the_binary_writes_everything(whole):
+    said, place = whole
+    assert "| DH-1000 |" in said
+    for name in ("table_1.md", "figure_2.png", "figure_2.pdf", "discarded_first.png", "results.json"):
+        assert (place / name).stat().st_size > 100, name
+
+    log = EventAccumulator(str(place / "runs" / "DH-1000-seed-0" / "tensorboard"), size_guidance={"scalars": 0}).Reload()
     tags = log.Tags()
     wanted = {"value", "validation accuracy", "test accuracy", "TP", "FP", "F1", "discarded", "sum of weights", "R"}
     assert wanted <= {*tags["scalars"], *tags["tensors"]}
     assert {"weights/noisy", "weights/clean", "hyper/weights"} <= {*tags["histograms"], *tags["tensors"]}
 
+
+@pytest.mark.slow  # tests/test_soak.py does the same with another binary
+def test_the_binary_resumes_after_a_kill(whole, tmp_path):
     killed = tmp_path / "b"
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     child = subprocess.Popen(
@@ -147,12 +156,15 @@ def test_the_binary_writes_everything_and_resumes_after_a_kill(tmp_path):
     assert not (killed / "results.json").exists(), "finished before it was killed"
     again = run_binary(killed, *FAST)
     assert again.returncode == 0, again.stderr[-2000:]
-    assert content(killed) == content(tmp_path / "a")
-    histories = [(tmp_path / n / "runs" / "DH-1000-seed-0" / "history.csv").read_text() for n in "ab"]
+    assert content(killed) == content(whole[1])
+    histories = [(n / "runs" / "DH-1000-seed-0" / "history.csv").read_text() for n in (whole[1], killed)]
     assert histories[0] == histories[1]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [pytest.param(signal.SIGINT, 130, id="ctrl-c", marks=pytest.mark.slow), pytest.param(signal.SIGTERM, 143, id="sigterm")],
+)
 def test_a_stopped_binary_says_how_to_go_on(number, code, tmp_path):
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [*BINARY, f"--output_dir={tmp_path}", *FAST, "--hyper_iterations=5000"]
