@@ -46,7 +46,17 @@ def test_it_learns_from_a_bad_learning_rate(start):
     assert rates[0] == pytest.approx(start, rel=1e-5) or (start > 1 and rates[0] < start / 3)  # lowered before it begins
     assert (rates.max() > 10 * start) if start < 1 else (rates[-1] < start / 3)
     assert history.history["val_accuracy"][-1] > 0.8
-    assert model.evaluate(*VALID, verbose=0)[1] == pytest.approx(history.history["val_accuracy"][-1])
+
+
+def test_the_model_has_the_best_weights_or_the_last():
+    best, last = network(), network()
+    history = fitted(tuner(best, hypers={"learning_rate": 0.5}, metrics=["accuracy"]), epochs=8)
+    assert best.evaluate(*VALID, verbose=0)[0] == pytest.approx(history.trajectories["value"].min(), rel=1e-5)
+    history = fitted(tuner(last, hypers={"learning_rate": 0.5}, metrics=["accuracy"], keep="last"), epochs=8)
+    assert last.evaluate(*VALID, verbose=0)[1] == pytest.approx(history.history["val_accuracy"][-1])
+    assert last.evaluate(*VALID, verbose=0)[0] > best.evaluate(*VALID, verbose=0)[0]
+    with pytest.raises(ValueError, match="keep is 'first'"):
+        tuner(keep="first")
 
 
 def test_the_history_is_that_of_keras_with_the_hypers():

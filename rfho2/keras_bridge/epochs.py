@@ -43,6 +43,7 @@ class Epochs:
       held_out: validation arrays.
       epochs, per_epoch: their number, and the updates of the hypers in each.
       callbacks, verbose: Keras's.
+      keep_best: whether the model ends with the weights of least validation loss, instead of the last ones.
     """
 
     def __init__(
@@ -56,7 +57,9 @@ class Epochs:
         per_epoch: int,
         callbacks: Sequence[keras.callbacks.Callback] | None,
         verbose: str | int,
+        keep_best: bool,
     ):
+        self.keep_best = keep_best
         self.model, self.training, self.source, self.held_out = model, training, source, held_out
         self.x = x.take(source.steps) if isinstance(x, tf.data.Dataset) else x  # which may have no end
         self.epochs, self.per_epoch = epochs, per_epoch
@@ -119,8 +122,9 @@ class Epochs:
 
     def on_end(self, result: Result) -> None:
         """Training ended: as planned, by a callback, by Ctrl-C in the middle of an epoch, or it had ended before."""
-        if self._written is not result.state:
-            self._write(result.state)
+        kept = result.best.state if self.keep_best and result.best is not None else result.state
+        if self._written is not kept:
+            self._write(kept)
         self.hypers = {name: value.numpy() for name, value in self.training.knobs.outside(result.hypers).items()}
         self.callbacks.on_train_end()
 
@@ -128,6 +132,6 @@ class Epochs:
         """Keras's, with `.trajectories` of every update."""
         found = self.model.history
         last = result.history[-1] if result.history else {}
-        names = [name for name in last if not name.startswith("hypergradient/")]
+        names = [name for name in last if not name.startswith(("hypergradient/", "norm of "))]
         found.trajectories = {name: np.array([row[name] for row in result.history]) for name in names}
         return found

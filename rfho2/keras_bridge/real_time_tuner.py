@@ -46,6 +46,8 @@ class RealTimeTuner:
       per_layer: gives each layer a learning rate, and a weight decay, of its own; each costs as much as a hyper.
       hyper_batch: steps between two updates of the hypers.
       hyper_rate: about how much the logarithm of a learning rate moves at an update; other hypers in proportion.
+      keep: "best" leaves the weights with the lowest validation loss, at the end of a hyper-batch, in the model, because a
+        learning rate that is still high makes the last ones a matter of chance; "last" leaves the last ones.
       carry: see `rf.real_time`.
       ranges: {name: (low, high)} instead of the usual ones.
       metrics: of Keras, for a model that is not compiled; a compiled one is evaluated as it says itself.
@@ -79,17 +81,21 @@ class RealTimeTuner:
         ranges: Mapping[str, tuple[float, float]] | None = None,
         metrics: Sequence[Any] | None = None,
         validation_batch: int = 500,
+        keep: str = "best",
         carry: bool = True,
         batch_norm: str = "batch",
         seed: int = 0,
         jit_compile: bool | None = None,
     ):
+        if keep not in ("best", "last"):
+            raise ValueError(f"keep is {keep!r}; choose 'best' or 'last'.")
         self.model = model
         self.training = train_with(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
         self.knobs = self.training.knobs
         self.hyper_batch = errors.check_count("hyper_batch", hyper_batch)
         self.hyper_rate = hyper_rate
         self.validation_batch = errors.check_count("validation_batch", validation_batch)
+        self.keep = keep
         self.carry = carry
         self.seed = seed
         self._jit_compile = jit_compile
@@ -116,8 +122,8 @@ class RealTimeTuner:
           x, y: arrays (or nests of them), or a `tf.data.Dataset` of batches (x, y).
           validation_data: a pair of arrays, or a dataset, on which the hypers are tuned: read into memory.
           epochs, batch_size, callbacks, steps_per_epoch, verbose: as in Keras's `fit`; a smaller last batch is left out.
-            "Batches" in callbacks are hyper-batches, a whole number of which makes an epoch; the model has the weights at
-            the end of each epoch.
+            "Batches" in callbacks are hyper-batches, a whole number of which makes an epoch; at the end of each the model
+            has the weights that training has then.
           checkpoint_dir: a killed fit that is started again with the same directory goes on where it was, if the model
             begins with the same weights (`keras.utils.set_random_seed`); what callbacks remember, such as the best epoch
             so far, they begin anew.
@@ -135,7 +141,8 @@ class RealTimeTuner:
         check(self.model, self.training, held_out, y)
         hyper_batch = min(self.hyper_batch, source.steps)
         per_epoch = max(1, round(source.steps / hyper_batch))
-        watch = Epochs(self.model, self.training, source, x, held_out, epochs, per_epoch, callbacks, verbose)
+        keep_best = self.keep == "best"
+        watch = Epochs(self.model, self.training, source, x, held_out, epochs, per_epoch, callbacks, verbose, keep_best)
         driver, params, start = self._prepare(source, held_out, hyper_batch, watch)
         self.model.stop_training = False
         try:
