@@ -27,6 +27,7 @@ from scipy import stats
 
 import rfho2
 from data.errors import DataError
+from experiments import meshes
 from rfho2 import locks, preemption
 
 FLAGS = flags.FLAGS
@@ -45,12 +46,15 @@ def run_main(main: Callable[[], None]) -> None:
             raise app.UsageError(f"not understood: {' '.join(argv[1:])}; flags look like --name=value.")
         if FLAGS.deterministic:
             tf.config.experimental.enable_op_determinism()
-        if on_mesh():
+        if meshes.asked():
             if not FLAGS.resume:
                 raise app.UsageError("--mesh does not go with --noresume; remove the directory, or choose another one.")
-            rfho2.distribute.initialize()
-        writes = "output_dir" in FLAGS and rfho2.distribute.chief()
-        alone = locks.held(FLAGS.output_dir, "--output_dir") if writes else contextlib.nullcontext()
+            try:
+                rfho2.distribute.initialize()
+            except ValueError as error:  # of an environment variable
+                raise app.UsageError(str(error)) from None
+        locked = "output_dir" in FLAGS and meshes.writes()
+        alone = locks.held(FLAGS.output_dir, "--output_dir") if locked else contextlib.nullcontext()
         try:
             with preemption.ending(), alone:
                 main()
@@ -63,16 +67,6 @@ def run_main(main: Callable[[], None]) -> None:
             sys.exit(130 if isinstance(stopped, KeyboardInterrupt) else stopped.code)
 
     app.run(guarded)
-
-
-def define_mesh() -> None:
-    """The flag of binaries that can divide their examples."""
-    flags.DEFINE_bool("mesh", False, "Divide the examples over the processes that DTENSOR_JOBS lists: docs/distribute.md.")
-
-
-def on_mesh() -> bool:
-    """Whether `--mesh` was given to a binary that has it."""
-    return "mesh" in FLAGS and FLAGS.mesh
 
 
 def command(arguments: Sequence[str]) -> str:
@@ -124,7 +118,7 @@ def write_results(path: Path, config: Any, results: list[dict[str, Any]], timing
 def keep_settings(path: Path, settings: dict[str, Any], resume: bool) -> None:
     """Notes what the runs beside the file depend on; refuses to go on with runs that were made with other settings."""
     text = json.dumps(settings, indent=2, default=str) + "\n"
-    if not rfho2.distribute.chief():  # who compares for all
+    if not meshes.writes():  # who does compares for all
         return
     if resume and path.exists() and path.read_text() != text:
         before = json.loads(path.read_text())

@@ -23,7 +23,7 @@ from absl import flags
 
 import rfho2 as rf
 from data import mnist
-from experiments import common, hyper_cleaning_report
+from experiments import common, hyper_cleaning_report, meshes
 from rfho2 import loops
 from rfho2.types import Hypers, Nest
 
@@ -80,15 +80,11 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
 
-def cleaning_problem(
-    config: Config, data: mnist.NoisySplit, radius: float, place: Callable[[Nest], Nest] = lambda examples: examples
-) -> rf.Problem:
-    """min over lambda of E_val(w_T), where w_T comes from T steps on (1 / N) sum lambda_i l_i.
-
-    `place` puts examples on a mesh.
-    """
-    train, validation = (rf.fixed_product(place(part.images)) for part in (data.train, data.validation))
-    given, right = (place(tf.constant(part.labels)) for part in (data.train, data.validation))
+def cleaning_problem(config: Config, data: mnist.NoisySplit, radius: float) -> rf.Problem:
+    """min over lambda of E_val(w_T), where w_T comes from T steps on (1 / N) sum lambda_i l_i."""
+    parts = data.train, data.validation
+    train, validation = (rf.fixed_product(meshes.divided(part.images)) for part in parts)
+    given, right = (meshes.divided(tf.constant(part.labels)) for part in parts)
 
     def loss(p: Nest, hypers: Hypers, batch: None) -> tf.Tensor:
         return tf.reduce_mean(hypers["weights"] * cross_entropy(train(p["w"]) + p["b"], given))
@@ -117,10 +113,7 @@ def clean(
     resume: bool,
 ) -> rf.Result:
     """One hyper-cleaning run."""
-    mesh = rf.distribute.mesh() if common.on_mesh() else None
-    place = functools.partial(rf.distribute.shard, on=mesh) if mesh else lambda examples: examples
-    problem = cleaning_problem(config, data, radius, place)
-    engine = rf.distribute.on_mesh(rf.reverse(problem), mesh) if mesh else rf.reverse(problem)
+    problem = cleaning_problem(config, data, radius)
     test, validation = (tuple(map(tf.constant, part)) for part in (data.test, data.validation))
 
     @tf.function(autograph=False)
@@ -139,7 +132,7 @@ def clean(
         return found | {"weights/noisy": weights[data.noisy], "weights/clean": weights[~data.noisy]}
 
     optimizer = rf.projected_adam(config.hyper_rate, {"weights": rf.BoxL1Ball(radius)})
-    tuner = rf.HyperOptimizer(engine, optimizer, callbacks, metrics)
+    tuner = rf.HyperOptimizer(meshes.on_mesh(rf.reverse(problem)), optimizer, callbacks, metrics)
     n = len(data.train.labels)
     start = {"weights": np.full(n, radius / n, np.float32)}
     return tuner.run(zeros(), start, config.hyper_iterations, directory and directory / "checkpoints", resume)
@@ -232,7 +225,7 @@ def main() -> None:
     common.keep_settings(output / "settings.json", settings, FLAGS.resume)
     began = time.perf_counter()
     outcome = run(config, functools.partial(load, config.source), callbacks, output, FLAGS.resume)
-    if not rf.distribute.chief():
+    if not meshes.writes():
         return
     timing = {**outcome.timing, "whole run": time.perf_counter() - began}
     common.write_results(output / "results.json", config, outcome.results, timing)
@@ -246,7 +239,7 @@ def define_flags() -> None:
     flags.DEFINE_string("output_dir", "results/data_hyper_cleaning", "Where results go; a stopped run goes on from here.")
     flags.DEFINE_bool("resume", True, "Go on where a stopped run in output_dir was; --noresume starts afresh.")
     flags.DEFINE_bool("tensorboard", True, "Write TensorBoard logs to output_dir/runs/*/tensorboard.")
-    common.define_mesh()
+    meshes.define_flag()
     flags.DEFINE_list("radius", None, "Bounds R on the sum of the weights, one run for each.")
     flags.DEFINE_list("seeds", None, "Seeds of split and corruption, one run for each.")
     flags.DEFINE_integer("steps", None, "T: inner gradient-descent steps.", lower_bound=1)

@@ -30,7 +30,7 @@ from tqdm import tqdm
 import rfho2 as rf
 from data import speech_features, synthetic_speech, timit
 from data.errors import DataError
-from experiments import common, phone_methods, phone_network, phone_search
+from experiments import common, meshes, phone_methods, phone_network, phone_search
 from experiments import phone_report as report
 from experiments.phone_methods import Bench, Outcome, Training
 from experiments.phone_network import Speech
@@ -111,7 +111,7 @@ def tested(data: Speech, outcome: Outcome) -> dict[str, Any]:
 
 def run(config: Config, speech: Callable[[int], Speech], watch: Watch, output: Path) -> list[dict[str, Any]]:
     """Every method on every fold with every seed; finished ones are read from `output`."""
-    records, mesh = [], rf.distribute.mesh() if common.on_mesh() else None
+    records, mesh = [], meshes.mesh() if meshes.asked() else None
     for fold in config.folds:
         data = speech(fold)
         for seed in config.seeds:
@@ -126,7 +126,7 @@ def run(config: Config, speech: Callable[[int], Speech], watch: Watch, output: P
                     outcome = run_method(method, bench(), watch, title, directory)
                     record = {"method": method, "fold": fold, "seed": seed, **tested(data, outcome), "curve": outcome.curve}
                     text = json.dumps(record) + "\n"
-                    if rf.distribute.chief():
+                    if meshes.writes():
                         common.write_text(path, text)
                 records.append(json.loads(text))
     return records
@@ -180,7 +180,7 @@ def check(config: Config, corpus: timit.Corpus) -> None:
     """Refuses what would fail later, after hours."""
     if "SMBO" in config.methods:
         phone_search.check_package()
-    if common.on_mesh() and (config.minutes is not None or not set(config.methods) <= set(DIVIDED)):
+    if meshes.asked() and (config.minutes is not None or not set(config.methods) <= set(DIVIDED)):
         wanted = " ".join(f"--methods={name}" for name in DIVIDED)
         raise DataError(f"--mesh divides training in real time, for a number of steps: give --steps and {wanted}.")
     if config.minutes is not None and config.minutes <= 0:
@@ -219,7 +219,7 @@ def main() -> None:
     began = time.perf_counter()
     utterances = corpus.utterances
     records = run(config, lambda fold: phone_network.speech(corpus, timit.split(utterances, fold)), watch, output)
-    if not rf.distribute.chief():
+    if not meshes.writes():
         return
     timing = {f"{r['method']} fold {r['fold']} seed {r['seed']}": r["curve"][-1]["seconds"] for r in records if r["curve"]}
     rows = [{name: value for name, value in record.items() if name != "curve"} for record in records]
@@ -236,7 +236,7 @@ def define_flags() -> None:
     flags.DEFINE_string("cache_dir", "results/speech", "Where features and the synthetic corpus are kept.")
     flags.DEFINE_bool("resume", True, "Go on where a stopped run in output_dir was; --noresume starts afresh.")
     flags.DEFINE_bool("tensorboard", True, "Write TensorBoard logs to output_dir/runs/*/tensorboard while training.")
-    common.define_mesh()
+    meshes.define_flag()
     flags.DEFINE_string("corpus", None, "A directory in the layout of TIMIT; without it speech is synthesised.")
     flags.DEFINE_integer("speakers", None, "Speakers of the synthetic corpus.", lower_bound=3)
     flags.DEFINE_integer("sentences", None, "Sentences of each of them.", lower_bound=1)

@@ -184,6 +184,9 @@ def main() -> None:
     """Runs the part that is asked for, and says what it found; exit code 1 if something was lost."""
     output, iterations = Path(FLAGS.output_dir), FLAGS.hyper_iterations
     settings = [f"--hidden={FLAGS.hidden}"]
+    for name in ("long",) if FLAGS.part == "long" else ("whole", "killed"):
+        if (output / name).exists():  # it would be read back, and nothing tried
+            raise DataError(f"{output / name} is there from an earlier run; remove it, or choose another --output_dir.")
     if FLAGS.part == "long":
         for name, (second, last) in long_run(output / "long", iterations, settings).items():
             print(f"{name}: {second:.4g} in the second quarter, {last:.4g} in the last ({last / second:.3f})")
@@ -198,7 +201,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     flags.DEFINE_enum("part", "kills", ["kills", "long"], "Which of the two.")
-    flags.DEFINE_string("output_dir", "results/soak", "Where the runs write; has to be empty.")
+    flags.DEFINE_string("output_dir", "results/soak", "Where the runs write; those of an earlier time have to be removed.")
     flags.DEFINE_integer("hyper_iterations", 300, "Of the run.", lower_bound=4)
     flags.DEFINE_integer("kills", 200, "How many.", lower_bound=0)
     flags.DEFINE_integer("hidden", 30, "Units of the network.", lower_bound=1)

@@ -24,7 +24,7 @@ from absl import flags
 import rfho2 as rf
 from data import cifar_features
 from data.errors import DataError
-from experiments import common, multitask, output_kernels
+from experiments import common, meshes, multitask, output_kernels
 from experiments import task_interactions_report as report
 from rfho2.types import Hypers, Nest
 
@@ -119,10 +119,8 @@ def tune(
 ) -> rf.Result:
     """One method on one split; `best` is the hyper-iteration of least validation errors."""
     m = multitask.with_optimizer(method, config.training, config.rate) if config.tune_optimizer else method
-    mesh = rf.distribute.mesh() if common.on_mesh() else None
-    place: multitask.Place = functools.partial(rf.distribute.shard, on=mesh) if mesh else lambda examples: examples
-    problem = multitask.problem(config.training, split.train, split.validation, tuple(method.hypers), place)
-    engine = rf.distribute.on_mesh(rf.reverse(problem), mesh) if mesh else rf.reverse(problem)
+    problem = multitask.problem(config.training, split.train, split.validation, tuple(method.hypers), meshes.divided)
+    engine = meshes.on_mesh(rf.reverse(problem))
     tasks = int(split.train.labels.max()) + 1
 
     def metrics(state: Nest, hypers: Hypers, k: int) -> dict[str, Any]:
@@ -240,7 +238,7 @@ def main() -> None:
         common.keep_settings(place / "settings.json", config.settings, FLAGS.resume)
         began = time.perf_counter()
         outcome = run(config, split, callbacks, place, FLAGS.resume)
-        if not rf.distribute.chief():
+        if not meshes.writes():
             continue
         pace = {f"hyper-iteration of {name}": seconds for name, seconds in outcome.pace.items()}
         timing = {**outcome.timing, **pace, "whole run": time.perf_counter() - began}
@@ -257,7 +255,7 @@ def define_flags() -> None:
     flags.DEFINE_string("output_dir", "results/task_interactions", "Where results go; a stopped run goes on from here.")
     flags.DEFINE_bool("resume", True, "Go on where a stopped run in output_dir was; --noresume starts afresh.")
     flags.DEFINE_bool("tensorboard", True, "Write TensorBoard logs to output_dir/*/runs/*/tensorboard.")
-    common.define_mesh()
+    meshes.define_flag()
     flags.DEFINE_bool("full", False, "The original's T = 3000 at rate 0.01 and 250 hyper-iterations.")
     flags.DEFINE_enum("dataset", None, sorted(cifar_features.CLASSES), "One data set instead of all of the preset.")
     flags.DEFINE_multi_enum("methods", None, [*multitask.METHODS, *COMPARED], "Give the flag again for each.")

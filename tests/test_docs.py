@@ -124,8 +124,12 @@ def test_commands_name_modules_and_flags_that_exist():
 
 
 def flags_of(path):
-    """The names of the absl flags that a source defines."""
-    return set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', path.read_text()))
+    """The names of the absl flags that a source defines, itself or by `define_flag` of a module of experiments."""
+    text = path.read_text()
+    found = set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', text))
+    return found.union(
+        *(flags_of(ROOT / "experiments" / f"{module}.py") for module in re.findall(r"(\w+)\.define_flag\(", text))
+    )
 
 
 def test_make_targets_exist():

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from experiments import soak
 
-TINY = ["--hidden=2", "--batch_size=5", "--hyper_batch=1"]
+TINY = ["--hidden=2", "--batch_size=5", "--hyper_batch=1", "--deterministic"]
 
 
 @pytest.fixture(scope="module")
