@@ -9,7 +9,8 @@ kills: the process gets SIGKILL at random moments, some of them before it has be
 results have to be those of a run that nobody killed, to the bit: the last checkpoint, results.json, history.csv with each
 hyper-iteration once; what TensorBoard has twice has to be equal.
 
-long: resident memory, open files and the time of a hyper-iteration, the last quarter of the run against the second.
+long: resident memory, open files and the time of a hyper-iteration with all that belongs to it, the last quarter of the run
+against the second.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -130,14 +131,25 @@ def repeats(logdir: Path, iterations: int) -> list[str]:
     """What TensorBoard has otherwise the second time, or not at all."""
     seen: dict[tuple[str, int], bytes] = {}
     found = set()
+    for event, value in logged(logdir):
+        key, content = (value.tag, event.step), value.tensor.SerializeToString()
+        if seen.setdefault(key, content) != content and value.tag not in ("configuration", "best value"):
+            found.add(f"TensorBoard: {value.tag} at {event.step} has two values")
+    missing = [k for k in range(iterations) if ("value", k) not in seen]
+    return sorted(found) + ([f"TensorBoard lacks {missing}"] if missing else [])
+
+
+def moments(logdir: Path) -> list[float]:
+    """When each hyper-iteration of a run that nobody killed was logged: between two is all of one, its checkpoint too."""
+    return [event.wall_time for event, value in logged(logdir) if value.tag == "value"]
+
+
+def logged(logdir: Path) -> Iterator[tuple[Any, Any]]:
+    """The events of TensorBoard's files, with each of their values."""
     for path in sorted(logdir.glob("events.*")):
         for event in event_file_loader.EventFileLoader(str(path)).Load():
             for value in event.summary.value:
-                key, content = (value.tag, event.step), value.tensor.SerializeToString()
-                if seen.setdefault(key, content) != content and value.tag not in ("configuration", "best value"):
-                    found.add(f"TensorBoard: {value.tag} at {event.step} has two values")
-    missing = [k for k in range(iterations) if ("value", k) not in seen]
-    return sorted(found) + ([f"TensorBoard lacks {missing}"] if missing else [])
+                yield event, value
 
 
 def watched(child: subprocess.Popen[bytes], output: Path) -> dict[str, list[tuple[int, float]]]:
@@ -166,9 +178,7 @@ def long_run(output: Path, iterations: int, settings: Sequence[str]) -> dict[str
         finish(child, output)
     finally:
         child.kill()
-    last = max((output / "checkpoints").glob("ckpt-*"))
-    seconds = [row["seconds"] for row in json.loads((last / "record.json").read_text())["history"]]
-    found["seconds per hyper-iteration"] = list(enumerate(np.diff(seconds, prepend=0.0).tolist()))
+    found["seconds per hyper-iteration"] = list(enumerate(np.diff(moments(output / "tensorboard")).tolist()))
     return {name: growth(numbers, iterations) for name, numbers in found.items()}
 
 

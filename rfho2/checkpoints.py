@@ -1,7 +1,7 @@
 """Checkpoints on disk: each a directory that appears whole or not at all, and is refused by another problem.
 
-`<directory>/ckpt-00000012/` holds `arrays.npz` (the leaves of a nest, never pickled), `record.json` (everything else) and
-what else the caller writes there.
+`<directory>/ckpt-00000012/` holds `arrays.npz` (the leaves of a nest, never pickled), `record.json` (everything else but
+the older rows of the history, which are in `history-*.json`) and what else the caller writes there.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rfho2 import nest
+from rfho2 import histories, nest
 from rfho2.types import Nest
 
-DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+DAMAGE = (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 class CheckpointError(OSError):
@@ -44,9 +44,13 @@ class Store:
         self.directory = Path(directory)
         self.fingerprint = json.loads(json.dumps(fingerprint, default=str))
         self._keep = keep
+        self._known: set[Path] = set()  # those that are whole: written or read by this object
 
     def save(self, k: int, arrays: Nest, record: dict[str, Any], also: Callable[[Path], None] | None = None) -> None:
-        """Writes checkpoint k beside the others and moves it into place; then drops the old ones."""
+        """Writes checkpoint k beside the others and moves it into place; then drops the old ones.
+
+        `record` has plain values, its "history" one row for each hyper-iteration.
+        """
         try:
             place = self._write(k, arrays, record, also)
         except (OSError, tf.errors.OpError) as error:
@@ -61,6 +65,7 @@ class Store:
         later = [other for other in self._places() if other > place]  # damaged, or the run would have gone on from there
         for old in later + [other for other in self._places() if other <= place][self._keep :]:
             shutil.rmtree(old, ignore_errors=True)
+            self._known.discard(old)
 
     def _write(self, k: int, arrays: Nest, record: dict[str, Any], also: Callable[[Path], None] | None) -> Path:
         for killed in self.directory.glob(".draft-*"):
@@ -72,7 +77,9 @@ class Store:
             np.savez(draft / "arrays.npz", **leaves)
             if also is not None:
                 also(draft)
-            whole = {**record, "fingerprint": self.fingerprint, "versions": versions()}
+            rest = histories.write(draft, record["history"], self._dropped_next())
+            kept = {"rows": len(record["history"]), "history": rest}
+            whole = {**record, **kept, "fingerprint": self.fingerprint, "versions": versions()}
             (draft / "record.json").write_text(json.dumps(whole))
             for file in draft.iterdir():
                 _flush(file)
@@ -81,6 +88,7 @@ class Store:
             shutil.rmtree(place, ignore_errors=True)
             draft.rename(place)
             _flush(self.directory)
+            self._known.add(place)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -102,12 +110,14 @@ class Store:
                 with np.load(place / "arrays.npz", allow_pickle=False) as file:
                     leaves = [tf.constant(file[str(i)]) for i in range(len(file.files))]
                 found = nest.pack(template, leaves)
+                history = histories.read(place, record["history"], record["rows"])
                 if also is not None:
                     also(place)
             except (*DAMAGE, tf.errors.OpError, AssertionError) as error:
                 _damaged(place, error)
                 continue
-            return found, record
+            self._known.add(place)
+            return found, {**record, "history": history}
         return None
 
     def clear(self) -> None:
@@ -120,6 +130,11 @@ class Store:
             self._compare(place, record)
         for place in self._places():
             shutil.rmtree(place)
+
+    def _dropped_next(self) -> Path | None:
+        """The checkpoint whose files the next one may share: those that stay share none, should one be damaged."""
+        place = next(iter(self._places()[self._keep - 1 :]), None)
+        return place if place in self._known else None
 
     def _places(self) -> list[Path]:
         return sorted(self.directory.glob("ckpt-" + "[0-9]" * 8), reverse=True)

@@ -50,6 +50,12 @@ def test_what_is_lost_or_twice_is_seen(runs, tmp_path):
     assert "TensorBoard lacks [8]" in wrong
 
 
+def test_the_moments_of_a_run(runs):
+    moments = soak.moments(runs / "whole" / "tensorboard")
+    assert len(moments) == 8
+    assert moments == sorted(moments)
+
+
 def test_growth_is_the_last_quarter_against_the_second():
     numbers = [(k, 10.0 if k < 60 else 11.0) for k in range(80)]
     assert soak.growth(numbers, 80) == (10.0, 11.0)
