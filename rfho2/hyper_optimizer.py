@@ -143,7 +143,8 @@ class HyperOptimizer:
         number = None  # of the signal that ends it
         try:
             self._tell("on_start", Run(progress.k, iterations, progress.hypers, config))
-            with preemption.noticed() as signal:
+            with preemption.noticed() as own:
+                signal = getattr(self.engine, "agreed", lambda own: own)(own)  # on a mesh: of any process
                 while number is None and not self._over(progress, iterations):
                     k, progress = progress.k, self._attempt(progress, store, every)
                     if progress.k > k:
@@ -151,7 +152,7 @@ class HyperOptimizer:
                         last = number is not None or self._over(progress, iterations)
                         if store is not None and (progress.k % every == 0 or last):
                             self._save(store, progress)
-                number = number or signal()
+                number = number or own()
             if number is not None:
                 preemption.end(number)
         finally:

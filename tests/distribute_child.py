@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -159,6 +160,21 @@ def die(state, hypers, k):
     return {}
 
 
+def freeze(state, hypers, k):
+    """A metric that stops process 1 in its second hyper-iteration, as if its host were gone; killed 50 seconds later."""
+    if k == 1 and os.environ["DTENSOR_CLIENT_ID"] == "1":
+        subprocess.Popen(["sh", "-c", f"sleep 50; kill -KILL {os.getpid()}"])
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return {}
+
+
+def stop(state, hypers, k):
+    """A metric by which process 1 gets a SIGTERM in its second hyper-iteration."""
+    if k == 1 and os.environ["DTENSOR_CLIENT_ID"] == "1":
+        os.kill(os.getpid(), signal.SIGTERM)
+    return {}
+
+
 def run(mesh, directory, metrics=None):
     """A run with checkpoints; prints its hypers to the bit."""
     problem, params, hypers = cleaning("float32", mesh)
@@ -201,7 +217,10 @@ SCENARIOS = {
     "agree": agree,
     "run": run,
     "die": lambda mesh, directory: run(mesh, directory, die),
+    "freeze": lambda mesh, directory: run(mesh, directory, freeze),
+    "stop": lambda mesh, directory: run(mesh, directory, stop),
     "run_columns": run_columns,
+    "stop_columns": lambda mesh, directory: run_columns(mesh, directory, stop),
     "die_columns": lambda mesh, directory: run_columns(mesh, directory, die),
     "differ": differ,
     "leave": leave,

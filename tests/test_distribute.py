@@ -18,11 +18,12 @@ METHODS = ("reverse", "checkpointed", "online", "columns")
 
 
 class Ended(NamedTuple):
-    """What a process left."""
+    """What a process left, and when it was seen to have ended, the processes before it in the list first."""
 
     code: int
     out: str
     err: str
+    seconds: float
 
 
 def free_ports(number):
@@ -54,8 +55,11 @@ def launch(processes, *arguments, timeout=120.0, module="tests.distribute_child"
     ]
     until = time.monotonic() + timeout
     try:
-        texts = [child.communicate(timeout=max(until - time.monotonic(), 1.0)) for child in children]
-        return [Ended(child.returncode, *text) for child, text in zip(children, texts, strict=True)]
+        ended = []
+        for child in children:
+            texts = child.communicate(timeout=max(until - time.monotonic(), 1.0))
+            ended.append(Ended(child.returncode, *texts, timeout + time.monotonic() - until))
+        return ended
     finally:
         for child in children:
             child.kill()
@@ -97,6 +101,15 @@ def test_a_process_that_dies_ends_the_others(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_process_that_is_silent_ends_the_others(tmp_path):
+    survivor, silent = launch(2, "freeze", tmp_path)
+    assert silent.code == -9
+    assert survivor.code == 75, survivor.err[-3000:]
+    assert "process 1 (localhost:" in survivor.err
+    assert survivor.seconds < silent.seconds - 5, "it did not wait for the other's end"
+
+
+@pytest.mark.slow
 def test_a_restart_goes_on_to_the_same_bits_and_only_the_chief_writes(tmp_path):
     launch(2, "die", tmp_path / "killed")
     left = {path.name for path in (tmp_path / "killed" / "checkpoints").glob("ckpt-*")}
@@ -119,6 +132,19 @@ def test_processes_with_columns_of_their_own_go_on_from_a_checkpoint_that_all_ha
     ended = launch(2, "run_columns", tmp_path / "killed")
     ended += launch(2, "run_columns", tmp_path / "straight")
     assert len({process.out for process in ended}) == 1, ended[0].err[-3000:]
+    assert ended[0].out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "places"), [("", ["checkpoints"]), ("_columns", ["0", "1"])])
+def test_a_signal_to_one_process_ends_all_after_the_same_hyper_iteration(kind, places, tmp_path):
+    stopped = launch(2, f"stop{kind}", tmp_path / "stopped")
+    assert [process.code for process in stopped] == [143, 143], stopped[0].err[-3000:]
+    newest = {max(path.name for path in (tmp_path / "stopped" / place).glob("ckpt-*")) for place in places}
+    assert newest == {"ckpt-00000003"}
+    ended = launch(2, f"run{kind}", tmp_path / "stopped") + launch(2, f"run{kind}", tmp_path / "straight")
+    assert [process.code for process in ended] == [0] * 4
+    assert len({process.out for process in ended}) == 1
     assert ended[0].out
 
 

@@ -17,7 +17,7 @@ from tensorflow.experimental import dtensor
 from rfho2 import errors, nest
 from rfho2.batches import Stream
 from rfho2.distribute import watchdog
-from rfho2.distribute.engine import check_marks, mark_of
+from rfho2.distribute.agreement import Agreement
 from rfho2.distribute.lowered import Lowered
 from rfho2.distribute.placement import BATCH, gather, ordinary, whole
 from rfho2.hypergradients import RealTimeCarry
@@ -49,6 +49,7 @@ class Columns:
             raise ValueError(f"mesh is {mesh}; columns are divided over processes of one device each: rf.distribute.mesh().")
         self.mesh, self.processes, self.own = mesh, dtensor.num_clients(), dtensor.client_id()
         self.settings = {"process": self.own, "processes": self.processes}
+        self.agreement = Agreement()
         self._together = Lowered(lambda rows: whole(rows, mesh))
 
     def share(self, hypers: Hypers) -> int:
@@ -58,12 +59,12 @@ class Columns:
     def whole(self, pushed: Pushed, hypers: Hypers, k: tf.Tensor) -> Pushed:
         """The readings along all columns, from those along the own ones."""
         products = np.stack([reading.products for reading in pushed.readings])
-        row = np.concatenate([[mark_of((dict(hypers), k))], products.ravel()])[None].astype(np.float64)
+        row = np.concatenate([self.agreement.row((dict(hypers), k)), products.ravel()])[None]
         layout = dtensor.Layout.batch_sharded(self.mesh, BATCH, 2)
         with watchdog.together():
             rows = ordinary(self._together(dtensor.pack([tf.constant(row)], layout))).numpy()
-        check_marks(rows[:, 0])
-        every = rows[:, 1:].reshape(self.processes, *products.shape).swapaxes(0, 1).reshape(len(products), -1)
+        self.agreement.hear(rows[:, :2])
+        every = rows[:, 2:].reshape(self.processes, *products.shape).swapaxes(0, 1).reshape(len(products), -1)
         readings = [
             reading._replace(products=tf.constant(along, reading.products.dtype))
             for reading, along in zip(pushed.readings, every, strict=True)
@@ -92,6 +93,7 @@ class ForwardColumns(BatchEngine):
     def __init__(self, problem: Problem, columns: Columns, chunk: int | None, jit_compile: bool | None):
         self._columns, self._chunk = columns, chunk
         self.writes = columns.own == 0
+        self.agreed = columns.agreement.among_all
 
         def push(params: Nest, hypers: Hypers, k: tf.Tensor, begin: tf.Tensor) -> Pushed:
             assert problem.steps is not None
@@ -152,6 +154,7 @@ class RealTimeColumns(GoingOn):
     def __init__(self, problem: Problem, hyper_batch: int, columns: Columns, carry: bool, jit_compile: bool | None):
         self.problem, self._columns = problem, columns
         self.writes = True
+        self.agreed = columns.agreement.among_all
         self.settings: dict[str, Any] = {
             "method": "real_time", "hyper_batch": hyper_batch, "carry": carry, "jit_compile": jit_compile,
             **columns.settings,

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import zlib
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from rfho2 import errors, nest
 from rfho2.batches import Stream
 from rfho2.distribute import watchdog
+from rfho2.distribute.agreement import Agreement
 from rfho2.distribute.cluster import chief
 from rfho2.distribute.lowered import Lowered
 from rfho2.distribute.placement import ordinary, replicate, whole
@@ -48,6 +46,8 @@ class MeshEngine:
         self.problem = engine.problem
         self.settings: dict[str, Any] = dict(engine.settings)
         self.writes = chief()  # or checkpoints and logs would be written by every process
+        self._agreement = Agreement()
+        self.agreed = self._agreement.among_all
         self._call = self._lowered(engine)
         self._start = self._lowered(engine.start)
         self._advance = self._lowered(engine.advance)
@@ -82,9 +82,9 @@ class MeshEngine:
     def _lowered(self, function: Callable[..., Any]) -> Lowered:
         """The function of an engine between ordinary tensors that lie on the mesh whole."""
 
-        def run(dtypes: tuple[str, ...], marks: tf.Tensor, *args: Nest) -> Any:
+        def run(dtypes: tuple[str, ...], told: tf.Tensor, *args: Nest) -> Any:
             leaves = [tf.cast(leaf, dtype) for leaf, dtype in zip(nest.flatten(args), dtypes, strict=True)]
-            return whole((marks, function(*nest.pack(args, leaves))), self.mesh)
+            return whole((told, function(*nest.pack(args, leaves))), self.mesh)
 
         return Lowered(run)
 
@@ -92,29 +92,15 @@ class MeshEngine:
         args = nest.map(tf.convert_to_tensor, args)
         dtypes = tuple(leaf.dtype.name for leaf in nest.flatten(args))
         placed = replicate(nest.map(_widened, args), self.mesh)
-        layout = dtensor.Layout.batch_sharded(self.mesh, self.mesh.dim_names[0], 1)
-        mark = dtensor.pack([tf.constant([mark_of(args[1:])], tf.float64)] * self.mesh.num_local_devices(), layout)
+        layout = dtensor.Layout.batch_sharded(self.mesh, self.mesh.dim_names[0], 2)
+        row = tf.constant(self._agreement.row(args[1:])[None])
+        told = dtensor.pack([row] * self.mesh.num_local_devices(), layout)
         with watchdog.together():
             with dtensor.default_mesh(self.mesh):
-                found = function(dtypes, mark, *placed)
-            marks, found = ordinary(found)
-        check_marks(marks.numpy())
+                found = function(dtypes, told, *placed)
+            rows, found = ordinary(found)
+        self._agreement.hear(rows.numpy())
         return found
-
-
-def mark_of(args: Nest) -> float:
-    """A number that hypers, or k, that differ hardly have in common; 32 bits, which float64 holds exactly."""
-    leaves = [np.asarray(leaf).tobytes() for leaf in nest.flatten(args)]
-    return float(functools.reduce(lambda crc, leaf: zlib.crc32(leaf, crc), leaves, 0))
-
-
-def check_marks(marks: np.ndarray) -> None:
-    """All processes are at the same hypers and k, or they would answer different questions together."""
-    if len(set(marks)) > 1:
-        raise RuntimeError(
-            f"hypers or k differ between the processes (their marks are {marks.tolist()}): all have to run the same "
-            f"command, with the same seeds, and go on from the same checkpoint."
-        )
 
 
 def _widened(leaf: tf.Tensor) -> tf.Tensor:

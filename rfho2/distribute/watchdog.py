@@ -8,12 +8,16 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
 import socket
 import struct
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
 
 BEAT = 1.0  # seconds between signs of life
 PATIENCE = 30.0  # seconds of silence that mean death: a host without power closes no connection
@@ -37,6 +41,12 @@ def end(own: int, jobs: list[str], gone: int) -> None:
 
 
 _under_way: list[float] = []  # when what this process computes with the others began
+_losing: list[Lose] = []  # what to do when one is gone; empty for a process by itself
+
+
+def on_loss(lose: Lose) -> None:
+    """What to do when another process is gone."""
+    _losing[:] = [lose]
 
 
 @contextlib.contextmanager
@@ -45,6 +55,11 @@ def together() -> Iterator[None]:
     _under_way.append(time.monotonic())
     try:
         yield
+    except tf.errors.UnavailableError as error:  # TensorFlow missed one, within ten seconds if it is only silent
+        gone = re.search(r"/job:worker/replica:0/task:(\d+)", str(error))
+        if gone is not None and _losing:
+            _losing[0](int(gone[1]))
+        raise
     finally:
         _under_way.pop()
 
@@ -163,9 +178,10 @@ def leave_at_exit(peers: list[Peer], wait: bool) -> None:
     failed = threading.Event()
     hook = sys.excepthook
 
-    def on_error(*details) -> None:  # type: ignore[no-untyped-def]
-        failed.set()
-        hook(*details)
+    def on_error(kind: type[BaseException], *details: Any) -> None:
+        if not issubclass(kind, KeyboardInterrupt):  # which all end by together
+            failed.set()
+        hook(kind, *details)
 
     def leave() -> None:
         if failed.is_set():
