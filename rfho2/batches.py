@@ -26,7 +26,7 @@ def full(data: Nest) -> Batches:
     [1.0, 2.0]
     """
     data = _tensors(data)
-    _check_examples("data", data)
+    errors.checked_batch("data", data)
     return lambda index: data
 
 
@@ -108,7 +108,7 @@ def cached(dataset: tf.data.Dataset, steps: int) -> Batches:
     shapes = {str(nest.signature(batch)) for batch in taken}
     if len(shapes) > 1:
         raise ValueError(f"dataset: batches differ in shape: {sorted(shapes)}; use .batch(n, drop_remainder=True).")
-    _check_examples("dataset", taken[0])
+    errors.checked_batch("dataset", taken[0])
     stacked = nest.map(lambda *leaves: tf.stack(leaves), *taken)
     return lambda index: nest.map(lambda leaf: tf.gather(leaf, index % steps), stacked)
 
@@ -130,7 +130,7 @@ class Stream:
         """The next `count` batches, stacked along a new first axis."""
         try:
             taken = [next(self.iterator) for _ in range(count)]
-            _check_examples("batches", taken[0])
+            errors.checked_batch("batches", taken[0])
             return nest.map(lambda *leaves: tf.stack(leaves), *taken)
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(
@@ -228,15 +228,6 @@ def _hash(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
     x = tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, 15))
     x = (x + key) * tf.constant(0x5BD1E995, tf.int32)
     return tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, 13))
-
-
-def _check_examples(argument: str, data: Nest) -> None:
-    """Refuses empty batches: the gradient of a mean over nothing is 0, and training would silently do nothing."""
-    for path, leaf in nest.leaves_with_path(data):
-        if leaf.shape.rank and leaf.shape[0] == 0:
-            raise ValueError(
-                f"{argument}: leaf '{path}' has shape {list(leaf.shape)}, which is no examples; pass at least one."
-            )
 
 
 def _tensors(data: Nest) -> Nest:

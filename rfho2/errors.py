@@ -38,6 +38,10 @@ def _floating_tensor(argument: str, value: Any, dtype: tf.DType | None = None) -
             f"{argument} has dtype {tensor.dtype.name}; only floating tensors can be differentiated. "
             f"Pass it as float32 or float64 (1.0 instead of 1), or keep it in the batch."
         )
+    if tensor.dtype == tf.bfloat16:  # 8 bits are too few for sums over steps, and NumPy, which checkpoints use, lacks it
+        raise TypeError(
+            f"{argument} has dtype bfloat16; keep it in float32, and cast inside the loss, as mixed precision does."
+        )
     return tensor if dtype is None or tensor.dtype == dtype else tf.cast(tensor, dtype)
 
 
@@ -64,6 +68,15 @@ def checked_hypers(hypers: Mapping[str, Any], params: Nest) -> dict[str, tf.Tens
             raise TypeError(f"hyper '{name}' is a dict; hypers are flat: give each of {sorted(value)} its own name.")
     dtype = nest.flatten(params)[0].dtype
     return {name: _floating_tensor(f"hyper '{name}'", value, dtype) for name, value in hypers.items()}
+
+
+def checked_batch(argument: str, batch: Nest) -> Nest:
+    """`batch`, which may not be empty: the gradient of a mean over nothing is 0, and training would silently do nothing."""
+    for path, leaf in nest.leaves_with_path(batch):
+        shape = tf.TensorShape(getattr(leaf, "shape", ()))
+        if shape.rank and shape[0] == 0:
+            raise ValueError(f"{argument}: leaf '{path}' has shape {list(shape)}, which is no examples; pass at least one.")
+    return batch
 
 
 def check_finite(hypers: Hypers) -> None:

@@ -180,14 +180,17 @@ def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
     errors.check_owners({term.name: term.hypers for term in terms}, hypers)
 
     def trace(params: Nest, hypers: Hypers, t: tf.Tensor, streamed: Nest) -> None:
-        batch = streamed if isinstance(problem.batches, Stream) else problem.batch(t)
+        batch = errors.checked_batch("batches", streamed if isinstance(problem.batches, Stream) else problem.batch(t))
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(hypers)
             first = problem.dynamics.init(params, hypers)
             errors.check_state(first, nest.flatten(params)[0].dtype)
             second = problem.dynamics.step(first, hypers, batch, t)
             errors.check_step(first, second)
-            ends = [term.fn(problem.dynamics.params(second), hypers, term.batch(t)) for term in terms]
+            ends = [
+                term.fn(problem.dynamics.params(second), hypers, errors.checked_batch("validation", term.batch(t)))
+                for term in terms
+            ]
         for term, end in zip(terms, ends, strict=True):
             errors.check_scalar(f"objective {term.name}".strip(), end, nest.flatten(first)[0].dtype)
             ways = tape.gradient([*nest.flatten(first), *nest.flatten(second), end], term.own(hypers))

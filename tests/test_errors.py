@@ -40,6 +40,11 @@ def test_a_hyper_that_is_no_number():
         run(hypers={"lr": "fast"})
 
 
+def test_bfloat16_params():
+    with refuses(TypeError, "params leaf", "bfloat16", "keep it in float32"):
+        run(params=tf.cast(W, tf.bfloat16))
+
+
 def test_mixed_dtypes_of_params():
     with refuses(TypeError, "'a' is float32", "'b' is float64", "Cast"):
         run(params={"a": W, "b": tf.constant(1.0, tf.float64)})

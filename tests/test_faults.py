@@ -33,9 +33,8 @@ def cross_entropy(w, hypers, batch):
 
 def tuner(train=(X, Y), validation=(X, Y), steps=3, engine="reverse", rate=0.01, jit_compile=False, **options):
     """Softmax regression, with the learning rate as hyper."""
-    batches = train if callable(train) else rf.batches.full(train)
-    dynamics = rf.gradient_descent(cross_entropy, "lr")
-    problem = rf.Problem(dynamics, cross_entropy, steps, batches, rf.batches.full(validation))
+    sources = (data if callable(data) else rf.batches.full(data) for data in (train, validation))
+    problem = rf.Problem(rf.gradient_descent(cross_entropy, "lr"), cross_entropy, steps, *sources)
     return rf.HyperOptimizer(ENGINES[engine](problem, jit_compile=jit_compile), rf.projected_adam(rate), **options)
 
 
@@ -148,7 +147,7 @@ def test_an_inner_rate_that_explodes_goes_back_and_half_as_far():
 # Sizes at the edge
 
 
-@pytest.mark.parametrize("make", ["full", "cached", "shuffled", "stream"])
+@pytest.mark.parametrize("make", ["full", "cached", "shuffled", "stream", "own", "own validation"])
 def test_an_empty_batch_is_refused_because_training_would_do_nothing(make):
     nothing = tf.data.Dataset.from_tensors((X[:0], Y[:0])).repeat()
     sources = {
@@ -156,6 +155,8 @@ def test_an_empty_batch_is_refused_because_training_would_do_nothing(make):
         "cached": lambda: rf.batches.cached(nothing, 2),
         "shuffled": lambda: rf.batches.shuffled((X[:0], Y[:0]), 1, seed=0),
         "stream": lambda: run(tuner(rf.batches.stream(nothing), steps=None, engine="real_time")),
+        "own": lambda: run(tuner(lambda t: (X[:0], Y[:0]))),
+        "own validation": lambda: run(tuner(validation=lambda k: (X[:0], Y[:0]))),
     }
     with pytest.raises(ValueError, match=r"leaf '0' has shape \[0, 3\], which is no examples|can be at most 0"):
         sources[make]()
