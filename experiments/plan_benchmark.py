@@ -5,7 +5,8 @@
 
 network: 784-200-200-10, batches of 100, momentum, 3 hypers, T = 500. hyper_cleaning: softmax regression, a weight for each
 of 5,000 digits, T = 200. tasks: 100 tasks with 300 examples of 256 numbers, their 100 x 100 interactions, T = 200.
-Each measurement has a process of its own; memory is what is resident at the peak beyond what a run of three steps left.
+Each measurement has a process of its own; memory is what is resident at the peak of a call beyond what the first call left:
+states and working memory, not graph and code.
 --long: T = 20,000 steps of the network with 2 sqrt(T) states, beside plain reverse of 300 steps.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -74,26 +76,25 @@ def predict(name: str) -> dict[str, Any]:
 def measure(name: str, method: str, settings: dict[str, int], steps: int | None = None) -> dict[str, float]:
     """Seconds (best of two) and peak bytes of one hypergradient."""
 
-    def caller(*steps: int) -> Callable[[], Nest]:
-        case = CASES[name](*steps)
-        make: Callable[..., rf.Engine] = rf.reverse if method == "reverse" else rf.forward
-        engine = make(case.problem, **settings)
-        return lambda: engine(case.params, case.hypers)
+    case = CASES[name](*([steps] if steps else []))
+    make: Callable[..., rf.Engine] = rf.reverse if method == "reverse" else rf.forward
+    engine = make(case.problem, **settings)
 
-    few = caller(3)
-    few()
-    call = caller(*([steps] if steps else []))  # the problem's own data are there whatever the engine
-    before = memory.now()
+    def call() -> Nest:
+        return engine(case.params, case.hypers)
+
     call()
+    before = memory.now()
     memory.forget_peak()
     seconds = min(complexity_measure.seconds_of(call) for _ in range(1 if steps else 2))
     return {"seconds": seconds, "bytes": memory.peak() - before}
 
 
 def elsewhere(**arguments: Any) -> dict[str, Any]:
-    """`predict` or `measure` in a fresh process."""
+    """`predict` or `measure` in a fresh process, whose allocator gives back at once what is freed: a few MB can be seen."""
     command = [sys.executable, "-m", "experiments.plan_benchmark", f"--child={json.dumps(arguments)}"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     return json.loads(done.stdout.splitlines()[-1])
 
 

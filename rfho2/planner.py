@@ -71,8 +71,9 @@ def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | N
     Plain training, reverse and one chunk of forward are compiled and timed over few steps. With a, b, c seconds for a step,
     a step with its pull-back, and a step with a push of n columns of Z, and states of S bytes:
 
-    reverse: T b and T S.  checkpoints=k: T b + (F - T) a and k S, where F counts the steps run.  forward: ceil(m / n) T c
-    and 2 n S.  To these come seconds and bytes that do not depend on T, seen in the short runs.
+    reverse: T b and T S, or less where the compiler drops parts of the states.  checkpoints=k: T b + (F - T) a and k S,
+    where F counts the steps run.  forward: ceil(m / n) T c and 2 n S.  To these come seconds and bytes that do not depend on
+    T, seen in the short runs. Graph and code, tens of MB, are not counted.
 
     Args:
       problem: with its `steps`.
@@ -95,7 +96,7 @@ def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | N
     m = count(hypers)
     columns = min(balanced(m), fit) if m else 0
     step = time_training(problem, params, hypers)
-    back = time_reverse(problem, params, hypers, step.step, min(problem.steps, fit))
+    back = time_reverse(problem, params, hypers, step.step, min(problem.steps, fit), state)
     push = time_forward(problem, params, hypers, step.step, columns) if m else None
     choices = _reverse_choices(problem.steps, state, room, step, back)
     choices += _forward_choices(problem.steps, state, room, step, push, m, columns) if push else []
@@ -164,7 +165,7 @@ class AutoEngine:
 
 
 def _reverse_choices(steps: int, state: int, room: float, step: Measured, back: Measured) -> list[Choice]:
-    fixed = max(back.bytes - back.steps * state, FEW * state)
+    fixed = max(back.bytes, FEW * state)
     seconds = back.start + steps * back.step
 
     def kept(slots: int) -> Choice:
@@ -173,7 +174,7 @@ def _reverse_choices(steps: int, state: int, room: float, step: Measured, back: 
 
     most = int((room - fixed) / state)  # slots that fit
     slots = {1, *(fewest_slots(steps, runs) for runs in RUNS), max(most, 1)}
-    return [Choice("reverse", {}, seconds, steps * state + fixed), *(kept(c) for c in sorted(slots) if c < steps)]
+    return [Choice("reverse", {}, seconds, steps * back.kept + fixed), *(kept(c) for c in sorted(slots) if c < steps)]
 
 
 def _forward_choices(

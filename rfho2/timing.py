@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -19,21 +20,21 @@ from rfho2.types import Hypers, Nest
 
 SECONDS = 0.3  # that a timed run should take
 ROUNDS = 3
+SEEN = 4e6  # bytes that stand out from what the allocator does by itself
 
 
 class Measured(NamedTuple):
-    """What an engine takes: `start` seconds once, `step` seconds for each step, and the most bytes of a short run."""
+    """What an engine takes: `start` seconds and `bytes` once, `step` seconds and `kept` bytes for each step."""
 
     start: float
     step: float
     bytes: float
-    steps: int
-    """Of the run whose bytes these are."""
+    kept: float = 0.0
 
 
 def time_training(problem: Problem, params: Nest, hypers: Hypers) -> Measured:
     """Plain training."""
-    return _line(problem, Compiled(problem.train), params, hypers)
+    return _timed(problem, Compiled(problem.train), params, hypers)
 
 
 def time_forward(problem: Problem, params: Nest, hypers: Hypers, step: float, columns: int) -> Measured:
@@ -44,10 +45,10 @@ def time_forward(problem: Problem, params: Nest, hypers: Hypers, step: float, co
         first = start_tangent(problem, params, hypers, along)
         return push_steps(problem, first, hypers, along, tf.constant(0), 0, steps, problem.batch)
 
-    return _line(problem, Compiled(push), params, hypers, guess=(1 + columns) * step)
+    return _timed(problem, Compiled(push), params, hypers, guess=(1 + columns) * step)
 
 
-def _line(problem: Problem, run: Callable[..., Nest], params: Nest, hypers: Hypers, guess: float | None = None) -> Measured:
+def _timed(problem: Problem, run: Callable[..., Nest], params: Nest, hypers: Hypers, guess: float | None = None) -> Measured:
     """The line through the times of two numbers of steps, the second such that it takes a while; `guess` is of one step."""
     assert problem.steps is not None
 
@@ -61,7 +62,7 @@ def _line(problem: Problem, run: Callable[..., Nest], params: Nest, hypers: Hype
     while guess is None and many < SECONDS and steps < problem.steps:
         steps = min(problem.steps, 4 * steps)
         many = seconds(steps)
-    return _through((first, few), (steps, many), used)
+    return Measured(*_line((first, few), (steps, many)), used)
 
 
 def _few(steps: int) -> int:
@@ -69,23 +70,29 @@ def _few(steps: int) -> int:
     return max(1, min(2, steps - 1))
 
 
-def time_reverse(problem: Problem, params: Nest, hypers: Hypers, step: float, most: int) -> Measured:
-    """Reverse mode on the same problem with few steps, and with two."""
+def time_reverse(problem: Problem, params: Nest, hypers: Hypers, step: float, most: int, state: int) -> Measured:
+    """Reverse mode on the same problem with few steps, and with two.
+
+    The compiler drops parts of the states that no derivative needs, such as the velocity where momentum is fixed, so that
+    `kept` is measured; it is the whole `state`, in bytes, where the run is too short to see.
+    """
     assert problem.steps is not None
     first = _few(problem.steps)
     steps = min(problem.steps, max(first + 1, min(most, math.ceil(SECONDS / (3 * step)))))
     few, many = (reverse(_shortened(problem, n)) for n in (first, steps))
-    used = _peak(lambda: many(params, hypers))
-    times = _best(lambda: few(params, hypers)), _best(lambda: many(params, hypers))
-    return _through((first, times[0]), (steps, times[1]), used)
+    used = [_peak(functools.partial(engine, params, hypers)) for engine in (few, many)]
+    times = [_best(functools.partial(engine, params, hypers)) for engine in (few, many)]
+    seen = (steps - first) * state > SEEN and used[1] > used[0]
+    kept = min((used[1] - used[0]) / (steps - first), state) if seen else state
+    return Measured(*_line((first, times[0]), (steps, times[1])), max(used[1] - steps * kept, 0), kept)
 
 
-def _through(first: tuple[int, float], second: tuple[int, float], used: float) -> Measured:
-    """The line through two (steps, seconds); where noise turns it downwards, all is put down to the steps."""
+def _line(first: tuple[int, float], second: tuple[int, float]) -> tuple[float, float]:
+    """Start and slope of the line through two (steps, seconds); where noise turns it downwards, all is due to the steps."""
     slope = (second[1] - first[1]) / max(second[0] - first[0], 1)
     if slope <= 0:
         slope = second[1] / second[0]
-    return Measured(max(0.0, first[1] - first[0] * slope), slope, used, second[0])
+    return max(0.0, first[1] - first[0] * slope), slope
 
 
 def _shortened(problem: Problem, steps: int) -> Problem:
@@ -114,12 +121,12 @@ def _best(function: Callable[[], Any]) -> float:
 
 
 def _peak(function: Callable[[], Any]) -> int:
-    """Bytes that a function which was never called adds at its peak, its graph and code included, but not what compiling
-    them took for a while; 0 where the system does not tell.
+    """Bytes that a call adds at its peak, graph and code aside, which the first call leaves; 0 where the system does not
+    tell.
     """
     try:
-        before = memory.now()
         function()
+        before = memory.now()
         memory.forget_peak()
         function()
         return memory.peak() - before

@@ -26,7 +26,7 @@ def given(monkeypatch, step, back, push):
 @pytest.fixture
 def measured(monkeypatch):
     """One step takes 1 ms, with its pull-back 3 ms, with six columns pushed 13 ms; every call 0.5 s; states of 24 bytes."""
-    given(monkeypatch, Measured(0, 1e-3, 0, 2), Measured(0.5, 3e-3, 1000, 10), Measured(0.5, 13e-3, 2000, 2))
+    given(monkeypatch, Measured(0, 1e-3, 0), Measured(0.5, 3e-3, 760, STATE), Measured(0.5, 13e-3, 2000))
 
 
 def problem(steps, m=6):
@@ -37,7 +37,7 @@ def problem(steps, m=6):
 
 
 def test_the_fastest_that_fits_is_chosen(measured):
-    steps, fixed = 10_000, 1000 - 10 * STATE
+    steps, fixed = 10_000, 760
     p, params, hypers = problem(steps)
     plain = rf.plan(p, params, hypers, memory="1MB")
     assert str(plain.chosen) == "rf.reverse(problem)"
@@ -56,8 +56,29 @@ def test_the_fastest_that_fits_is_chosen(measured):
     assert str(least.chosen) == "rf.reverse(problem, checkpoints=1)"
 
 
+@pytest.mark.parametrize(
+    ("peaks", "kept", "fixed"),
+    [((3e6, 10e6), 1e5, 2.8e6), ((3e6, 18e6), 2e5, 3.6e6), ((5e6, 4e6), 2e5, 0.0), ((0, 0), 2e5, 0.0)],
+    ids=["half of the state", "more than the state", "noise", "not told"],
+)
+def test_what_reverse_keeps_is_the_slope_of_two_runs_and_at_most_the_state(peaks, kept, fixed, monkeypatch):
+    remembered = iter(peaks)
+    monkeypatch.setattr(timing, "_peak", lambda _: next(remembered))
+    monkeypatch.setattr(timing, "_best", lambda _: 1.0)
+    found = timing.time_reverse(problem(72)[0], None, None, 1e-6, 72, state=200_000)
+    assert found.kept == pytest.approx(kept)
+    assert found.bytes == pytest.approx(fixed)
+
+
+def test_what_is_too_little_to_be_seen_counts_as_the_whole_state(monkeypatch):
+    remembered = iter((0, 1000))
+    monkeypatch.setattr(timing, "_peak", lambda _: next(remembered))
+    monkeypatch.setattr(timing, "_best", lambda _: 1.0)
+    assert timing.time_reverse(problem(72)[0], None, None, 1e-6, 72, state=24).kept == 24
+
+
 def test_few_hypers_and_little_memory_make_it_forward(monkeypatch):
-    given(monkeypatch, Measured(0, 1e-3, 0, 2), Measured(0, 3e-3, 1000, 10), Measured(0, 3.5e-3, 500, 2))
+    given(monkeypatch, Measured(0, 1e-3, 0), Measured(0, 3e-3, 760, STATE), Measured(0, 3.5e-3, 500))
     found = rf.plan(*problem(10_000), memory=1000)
     assert str(found.chosen) == "rf.forward(problem)"
     assert found.chosen.seconds == pytest.approx(35.0)
@@ -141,9 +162,9 @@ def test_auto_is_the_engine_that_it_chose():
 
 def test_the_planner_does_not_use_more_memory_than_it_may(monkeypatch):
     asked = {}
-    step = Measured(0, 1e-3, 0, 2)
+    step = Measured(0, 1e-3, 0)
     monkeypatch.setattr(planner, "time_training", lambda *_: step)
-    monkeypatch.setattr(planner, "time_reverse", lambda *args: asked.update(steps=args[-1]) or step)
+    monkeypatch.setattr(planner, "time_reverse", lambda *args: asked.update(steps=args[-2]) or step)
     monkeypatch.setattr(planner, "time_forward", lambda *args: asked.update(columns=args[-1]) or step)
     rf.plan(*problem(10_000, m=640), memory=20 * STATE)
     assert asked == {"steps": 10, "columns": 10}
