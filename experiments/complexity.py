@@ -155,7 +155,11 @@ def _read(path: Path) -> list[Row]:
 
 
 def slopes(config: SlopeConfig) -> list[Row]:
-    """Log-log slopes of the seconds: median of interleaved calls, minus that of a call with one step."""
+    """Log-log slopes of the seconds: median of interleaved calls, minus that of a call with one step.
+
+    Freed memory is kept where that can be had: blocks above 32 MB, the states of 100 steps, would cost page faults anew.
+    """
+    memory.keep_freed()
     laws = report.laws(config)
     points = sorted({point for law in laws for pair in law.points() for point in pair})
     calls = [caller(way, problem(steps, m, config.batch, config.validation), config.hidden, m) for way, steps, m in points]

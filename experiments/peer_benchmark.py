@@ -75,6 +75,7 @@ class Config:
     steps: int | None
     rounds: int
     memory: bool
+    keep_freed: bool
     peers: dict[str, str]
 
 
@@ -179,11 +180,13 @@ def run(name: str, config: Config) -> dict[str, Outcome]:
 
 def main() -> None:
     """Runs the cases asked for."""
-    config = Config(tuple(FLAGS.cases), FLAGS.steps, FLAGS.rounds, FLAGS.memory, peers())
+    config = Config(tuple(FLAGS.cases), FLAGS.steps, FLAGS.rounds, FLAGS.memory, FLAGS.keep_freed, peers())
     if FLAGS.peak_of is not None:
         return print(peak_memory(CASES[FLAGS.cases[0]], FLAGS.steps, FLAGS.peak_of))
     if FLAGS.memory and not memory.CLEAR_REFS.exists():
         raise DataError(f"--memory needs {memory.CLEAR_REFS}, which only Linux has; leave it out.")
+    if FLAGS.keep_freed and not memory.keep_freed():
+        raise DataError("--keep_freed needs the allocator of glibc, which is not here; leave it out.")
     versions = common.environment() | config.peers
     print(", ".join(f"{name} {version}" for name, version in versions.items()))
     found = {}
@@ -209,6 +212,7 @@ if __name__ == "__main__":
     flags.DEFINE_integer("rounds", ROUNDS, "The best of so many counts.", lower_bound=1)
     flags.DEFINE_integer("steps", None, "Training steps T, instead of those of each case.", lower_bound=1)
     flags.DEFINE_bool("memory", False, "Measure the peak memory of the reverse cases too, each contestant in a process.")
+    flags.DEFINE_bool("keep_freed", False, "Time with memory that the process keeps when it is freed, all contestants.")
     flags.DEFINE_string("peak_of", None, "Only print the peak memory of this contestant of the case; --memory uses it.")
     flags.DEFINE_string("output_dir", "results/peer_benchmark", "For results.json.")
     common.run_main(main)

@@ -56,6 +56,13 @@ def test_the_moments_of_a_run(runs):
     assert moments == sorted(moments)
 
 
+def test_a_run_does_not_grow(tmp_path):
+    found = soak.long_run(tmp_path / "long", 120, TINY)
+    assert found["open files"].ratio == 1.0
+    assert found["resident memory, MB"].ratio == pytest.approx(1.0, abs=0.02)
+    assert found["seconds per hyper-iteration"].last > 0
+
+
 def test_growth_is_the_last_quarter_against_the_second():
     numbers = [(k, 10.0 if k < 60 else 11.0) for k in range(80)]
     assert soak.growth(numbers, 80) == (10.0, 11.0)
