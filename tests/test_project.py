@@ -11,7 +11,7 @@ import rfho2 as rf
 ROOT = Path(__file__).parents[1]
 LIBRARY = sorted((ROOT / "rfho2").rglob("*.py"))
 LAYERS = [
-    ["types", "projections", "memory", "locks", "preemption"],
+    ["types", "projections", "memory", "histories", "locks", "preemption"],
     ["nest", "progress"],
     ["errors"],
     ["constraints", "batches", "loops", "checkpoints"],
