@@ -157,7 +157,7 @@ def _read(path: Path) -> list[Row]:
 def slopes(config: SlopeConfig) -> list[Row]:
     """Log-log slopes of the seconds: median of interleaved calls, minus that of a call with one step.
 
-    Freed memory is kept where that can be had: blocks above 32 MB, the states of 100 steps, would cost page faults anew.
+    Freed memory is kept where that can be had: blocks above 32 MB, the states of 200 steps, would cost page faults anew.
     """
     memory.keep_freed()
     laws = report.laws(config)

@@ -75,8 +75,8 @@ class Config:
     steps: int | None
     rounds: int
     memory: bool
-    keep_freed: bool
     peers: dict[str, str]
+    keep_freed: bool = False
 
 
 class Outcome(NamedTuple):
@@ -180,7 +180,7 @@ def run(name: str, config: Config) -> dict[str, Outcome]:
 
 def main() -> None:
     """Runs the cases asked for."""
-    config = Config(tuple(FLAGS.cases), FLAGS.steps, FLAGS.rounds, FLAGS.memory, FLAGS.keep_freed, peers())
+    config = Config(tuple(FLAGS.cases), FLAGS.steps, FLAGS.rounds, FLAGS.memory, peers(), FLAGS.keep_freed)
     if FLAGS.peak_of is not None:
         return print(peak_memory(CASES[FLAGS.cases[0]], FLAGS.steps, FLAGS.peak_of))
     if FLAGS.memory and not memory.CLEAR_REFS.exists():

@@ -20,7 +20,7 @@ from rfho2.types import Hypers, Nest
 
 SECONDS = 0.3  # that a timed run should take
 ROUNDS = 3
-SEEN = 4e6  # bytes that stand out from what the allocator does by itself
+SEEN = 1e7  # bytes that stand out from what the allocator does by itself
 
 
 class Measured(NamedTuple):

@@ -59,7 +59,7 @@ def test_the_table_has_dashes_where_no_memory_was_measured():
 
 
 def test_the_results_keep_costs_apart(tmp_path):
-    config = peers.Config(("case",), None, 1, True, False, {"jax": "1.2.3"})
+    config = peers.Config(("case",), None, 1, True, {"jax": "1.2.3"})
     peers.write(tmp_path / "results.json", config, {"case": {"rfho2": peers.Outcome(0.0, 1.5, 7)}})
     written = json.loads((tmp_path / "results.json").read_text())
     assert written["config"]["peers"] == {"jax": "1.2.3"}
@@ -131,7 +131,7 @@ def test_a_peer_gives_the_hypergradient_of_hyper_cleaning(contestant):
 def test_all_contestants_of_a_case_give_the_same(name):
     for package in peers.PEERS:
         pytest.importorskip(package)
-    config = peers.Config((name,), steps=3, rounds=1, memory=False, keep_freed=False, peers={})
+    config = peers.Config((name,), steps=3, rounds=1, memory=False, peers={})
     assert len(peers.run(name, config)) >= 4
 
 

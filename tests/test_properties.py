@@ -240,8 +240,9 @@ records = st.dictionaries(
 
 
 @examples(25)
-@given(nests(arrays(*kinds)), records, st.integers(0, 10**8 - 1))
-def test_a_random_nest_comes_back_from_a_checkpoint_to_the_bit(drawn, record, k):
+@given(nests(arrays(*kinds)), records, st.integers(0, 10**8 - 1), st.integers(0, 600))
+def test_a_random_nest_comes_back_from_a_checkpoint_to_the_bit(drawn, record, k, rows):
+    record = {**record, "history": [{"iteration": i, "value": 0.1 * i} for i in range(rows)]}
     with tempfile.TemporaryDirectory() as directory:
         store = Store(directory, {"problem": 1})
         store.save(k, nest.map(tf.constant, drawn), record)
