@@ -155,11 +155,7 @@ def _read(path: Path) -> list[Row]:
 
 
 def slopes(config: SlopeConfig) -> list[Row]:
-    """Log-log slopes of the seconds: median of interleaved calls, minus that of a call with one step.
-
-    Freed memory is kept where that can be had: blocks above 32 MB, the states of 200 steps, would cost page faults anew.
-    """
-    memory.keep_freed()
+    """Log-log slopes of the seconds: median of interleaved calls, minus that of a call with one step."""
     laws = report.laws(config)
     points = sorted({point for law in laws for pair in law.points() for point in pair})
     calls = [caller(way, problem(steps, m, config.batch, config.validation), config.hidden, m) for way, steps, m in points]
@@ -182,6 +178,7 @@ def main() -> None:
     output, began = Path(FLAGS.output_dir), time.perf_counter()
     digits()  # bad data before hours
     if FLAGS.slopes:
+        memory.keep_freed()  # or blocks above 32 MB, the states of 200 steps, cost page faults at every call
         tf.get_logger().setLevel("ERROR")  # it would warn of so many engines that are traced
         rows = slopes(SlopeConfig())
         common.write_results(output / "slopes.json", SlopeConfig(), rows, {"whole run": time.perf_counter() - began})

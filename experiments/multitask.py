@@ -83,9 +83,8 @@ def regulariser(w: tf.Tensor, hypers: Hypers) -> tf.Tensor:
         omega += 2 * hypers["a"] * (tasks * tf.reduce_sum(squares) - together)
     if "C" in hypers:
         symmetric = (hypers["C"] + tf.transpose(hypers["C"])) / 2
-        laplacian = (
-            tf.eye(w.shape[1], dtype=w.dtype) * tf.reduce_sum(symmetric, axis=1) - symmetric
-        )  # DTensor has no tf.linalg.diag
+        degrees = tf.eye(w.shape[1], dtype=w.dtype) * tf.reduce_sum(symmetric, axis=1)  # DTensor has no tf.linalg.diag
+        laplacian = degrees - symmetric
         omega += 2 * tf.reduce_sum(w * (w @ laplacian))
     return omega
 

@@ -38,6 +38,8 @@ from experiments import common
 FLAGS = flags.FLAGS
 EARLY = 0.2  # of the kills come while the process is still starting
 POLL = 0.002  # seconds
+MEMORY, FILES, TIME = "resident memory, MB", "open files", "seconds per hyper-iteration"
+MOST = {MEMORY: 1.02, FILES: 1.0, TIME: 1.1}  # last quarter / second; times are noisy
 
 
 class Growth(NamedTuple):
@@ -154,7 +156,7 @@ def logged(logdir: Path) -> Iterator[tuple[Any, Any]]:
 
 def watched(child: subprocess.Popen[bytes], output: Path) -> dict[str, list[tuple[int, float]]]:
     """(hyper-iteration, number) of memory and open files while the process lives."""
-    found: dict[str, list[tuple[int, float]]] = {"resident memory, MB": [], "open files": []}
+    found: dict[str, list[tuple[int, float]]] = {MEMORY: [], FILES: []}
     process = Path(f"/proc/{child.pid}")
     page = os.sysconf("SC_PAGE_SIZE")
     while child.poll() is None:
@@ -164,8 +166,8 @@ def watched(child: subprocess.Popen[bytes], output: Path) -> dict[str, list[tupl
             files = len(list((process / "fd").iterdir()))
         except OSError:  # it has just ended
             break
-        found["resident memory, MB"].append((now, memory))
-        found["open files"].append((now, files))
+        found[MEMORY].append((now, memory))
+        found[FILES].append((now, files))
         time.sleep(0.2)
     return found
 
@@ -178,7 +180,7 @@ def long_run(output: Path, iterations: int, settings: Sequence[str]) -> dict[str
         finish(child, output)
     finally:
         child.kill()
-    found["seconds per hyper-iteration"] = list(enumerate(np.diff(moments(output / "tensorboard")).tolist()))
+    found[TIME] = list(enumerate(np.diff(moments(output / "tensorboard")).tolist()))
     return {name: growth(numbers, iterations) for name, numbers in found.items()}
 
 
@@ -191,16 +193,18 @@ def growth(numbers: Sequence[tuple[int, float]], iterations: int) -> Growth:
 
 
 def main() -> None:
-    """Runs the part that is asked for, and says what it found; exit code 1 if something was lost."""
+    """Runs the part that is asked for, and says what it found; exit code 1 if something was lost, or grew."""
     output, iterations = Path(FLAGS.output_dir), FLAGS.hyper_iterations
     settings = [f"--hidden={FLAGS.hidden}"]
     for name in ("long",) if FLAGS.part == "long" else ("whole", "killed"):
         if (output / name).exists():  # it would be read back, and nothing tried
             raise DataError(f"{output / name} is there from an earlier run; remove it, or choose another --output_dir.")
     if FLAGS.part == "long":
-        for name, (second, last) in long_run(output / "long", iterations, settings).items():
-            print(f"{name}: {second:.4g} in the second quarter, {last:.4g} in the last ({last / second:.3f})")
-        return
+        found = long_run(output / "long", iterations, settings)
+        for name, of in found.items():
+            quarters = f"{of.second:.4g} in the second quarter, {of.last:.4g} in the last"
+            print(f"{name}: {quarters} ({of.ratio:.3f}, at most {MOST[name]})")
+        sys.exit(any(of.ratio > MOST[name] for name, of in found.items()))
     finish(start(output / "whole", iterations, settings), output / "whole")
     done = killed_run(output / "killed", iterations, FLAGS.kills, settings, FLAGS.seed)
     wrong = lost(output / "killed", output / "whole", iterations)

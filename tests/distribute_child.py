@@ -169,9 +169,9 @@ def freeze(state, hypers, k):
 
 
 def stop(state, hypers, k):
-    """A metric by which process 1 gets a SIGTERM in its second hyper-iteration."""
+    """A metric by which process 1 gets a signal in its second hyper-iteration."""
     if k == 1 and os.environ["DTENSOR_CLIENT_ID"] == "1":
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.Signals[os.environ.get("SIGNAL", "SIGTERM")])
     return {}
 
 
@@ -228,5 +228,6 @@ SCENARIOS = {
 }
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which jobs in the background ignore
     rf.distribute.initialize(devices=int(os.environ.get("DEVICES", 1)))
     SCENARIOS[sys.argv[1]](rf.distribute.mesh(), *sys.argv[2:])

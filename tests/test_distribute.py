@@ -136,6 +136,13 @@ def test_processes_with_columns_of_their_own_go_on_from_a_checkpoint_that_all_ha
 
 
 @pytest.mark.slow
+def test_ctrl_c_in_one_process_ends_all(tmp_path):
+    stopped = launch(2, "stop", tmp_path, SIGNAL="SIGINT")
+    assert [process.code for process in stopped] == [-2, -2], stopped[0].err[-3000:]  # 130 to a shell
+    assert (tmp_path / "checkpoints" / "ckpt-00000003").exists()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "places"), [("", ["checkpoints"]), ("_columns", ["0", "1"])])
 def test_a_signal_to_one_process_ends_all_after_the_same_hyper_iteration(kind, places, tmp_path):
     stopped = launch(2, f"stop{kind}", tmp_path / "stopped")

@@ -88,7 +88,7 @@ def initialize(devices: int = 1) -> int:
 def _watch(cluster: Cluster, devices: int) -> None:
     """Connects the processes; the chief's port travels as the first number that they exchange."""
     lose = lambda gone: watchdog.end(cluster.own, cluster.jobs, gone)  # noqa: E731
-    watchdog.on_loss(lose)
+    watchdog.on_loss(cluster.own, lose)
     server = watchdog.Chief(len(cluster.jobs) - 1, lose, cluster.watch_port) if chief() else None
     ports = gather(np.full([devices], server.port if server else 0, np.int64), mesh())
     if server is not None:

@@ -41,12 +41,12 @@ def end(own: int, jobs: list[str], gone: int) -> None:
 
 
 _under_way: list[float] = []  # when what this process computes with the others began
-_losing: list[Lose] = []  # what to do when one is gone; empty for a process by itself
+_losing: list[tuple[int, Lose]] = []  # own number, and what to do when another is gone; empty for a process by itself
 
 
-def on_loss(lose: Lose) -> None:
-    """What to do when another process is gone."""
-    _losing[:] = [lose]
+def on_loss(own: int, lose: Lose) -> None:
+    """What process `own` does when another one is gone."""
+    _losing[:] = [(own, lose)]
 
 
 @contextlib.contextmanager
@@ -56,9 +56,10 @@ def together() -> Iterator[None]:
     try:
         yield
     except tf.errors.UnavailableError as error:  # TensorFlow missed one, within ten seconds if it is only silent
-        gone = re.search(r"/job:worker/replica:0/task:(\d+)", str(error))
-        if gone is not None and _losing:
-            _losing[0](int(gone[1]))
+        named = [int(number) for number in re.findall(r"/job:worker/replica:0/task:(\d+)", str(error))]
+        for own, lose in _losing:
+            for gone in (number for number in named if number != own):
+                lose(gone)
         raise
     finally:
         _under_way.pop()
