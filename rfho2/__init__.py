@@ -9,28 +9,17 @@ ICML 2017.
 
 from typing import TYPE_CHECKING, Any
 
-from rfho2 import batches, distribute
-from rfho2.checkpoints import CheckpointError
-from rfho2.constraints import (
-    Box,
-    BoxL1Ball,
-    Constraint,
-    L1Ball,
-    L2Ball,
-    NonNegative,
-    Simplex,
-    SymmetricNonNegative,
-)
-from rfho2.dynamics import Dynamics, adagrad, adam, adamw, fixed_product, gradient_descent, momentum, nesterov, rmsprop
-from rfho2.errors import DivergenceError
-from rfho2.hyper_optimizer import HyperOptimizer
+from rfho2 import batches, distribute, memory
+from rfho2.constraints import Box, BoxL1Ball, Constraint, L1Ball, L2Ball, NonNegative, Simplex, SymmetricNonNegative
+from rfho2.core.errors import DivergenceError
+from rfho2.core.ops import fixed_product
+from rfho2.core.types import Best, HyperGradient, Result, Run
+from rfho2.driver import CheckpointError, HyperOptimizer, HyperUpdate, InUseError, projected_adam
+from rfho2.dynamics import Dynamics, adagrad, adam, adamw, gradient_descent, momentum, nesterov, rmsprop
 from rfho2.hypergradients import Check, Engine, check_hypergradient, forward, real_time, reverse
-from rfho2.locks import InUseError
 from rfho2.monitor import Callback, CSVLogger, ProgressBar, TensorBoard
-from rfho2.planner import Plan, auto, plan
+from rfho2.planning import Plan, auto, plan
 from rfho2.problem import Objective, Problem, RunningCost
-from rfho2.projected_adam import HyperUpdate, projected_adam
-from rfho2.types import Best, HyperGradient, Result, Run
 
 if TYPE_CHECKING:
     from rfho2.keras_bridge import (
@@ -91,6 +80,7 @@ __all__ = [
     "forward",
     "from_keras",
     "gradient_descent",
+    "memory",
     "momentum",
     "nesterov",
     "per_example_weights",

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from rfho2 import errors, nest
-from rfho2.types import Batches, Nest
+from rfho2.core import errors, nest
+from rfho2.core.types import Batches, Nest
 
 SMALL = 256  # below this many examples the permutation needs more rounds, and halves of equal size, to be fair
 

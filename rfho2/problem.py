@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from rfho2 import errors, loops, nest
 from rfho2.batches import Stream
+from rfho2.core import errors, loops, nest
+from rfho2.core.types import Batches, Hypers, Nest, Value
 from rfho2.dynamics import Dynamics
-from rfho2.types import Batches, Hypers, Nest, Value
 
 
 class RunningCost(NamedTuple):

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tests.speech_helpers import flat
+from tests.support.corpora import flat
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import rfho2 as rf
 from rfho2.batches import permutation
-from tests.helpers_seed import seed
+from tests.support.seeds import seed
 
 
 def graph(function):

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
-from rfho2 import errors
+from rfho2.core import errors
 from rfho2.distribute import watchdog
 from rfho2.distribute.placement import gather, mesh
 

@@ -14,14 +14,15 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
-from rfho2 import errors, nest
 from rfho2.batches import Stream
+from rfho2.core import errors, nest
+from rfho2.core.compiled import Compiled
+from rfho2.core.types import HyperGradient, Hypers, Nest
 from rfho2.distribute import watchdog
-from rfho2.distribute.agreement import Agreement
-from rfho2.distribute.lowered import Lowered
+from rfho2.distribute.consensus import Agreement
+from rfho2.distribute.dtensor_function import Lowered
 from rfho2.distribute.placement import BATCH, gather, ordinary, whole
 from rfho2.hypergradients import RealTimeCarry
-from rfho2.hypergradients.compiled import Compiled
 from rfho2.hypergradients.engine import BatchEngine, GoingOn, Probe
 from rfho2.hypergradients.forward import (
     Pushed,
@@ -34,7 +35,6 @@ from rfho2.hypergradients.forward import (
     start_tangent,
 )
 from rfho2.problem import Problem
-from rfho2.types import HyperGradient, Hypers, Nest
 
 
 class Columns:

@@ -8,15 +8,15 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
-from rfho2 import errors, nest
 from rfho2.batches import Stream
+from rfho2.core import errors, nest
+from rfho2.core.types import HyperGradient, Hypers, Nest
 from rfho2.distribute import watchdog
-from rfho2.distribute.agreement import Agreement
 from rfho2.distribute.cluster import chief
-from rfho2.distribute.lowered import Lowered
+from rfho2.distribute.consensus import Agreement
+from rfho2.distribute.dtensor_function import Lowered
 from rfho2.distribute.placement import ordinary, replicate, whole
 from rfho2.hypergradients import Engine
-from rfho2.types import HyperGradient, Hypers, Nest
 
 SMALL = 64  # entries: DTensor takes smaller tensors of some dtypes for constants, and would lower again for other values
 

@@ -9,9 +9,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
-from rfho2 import errors, nest
-from rfho2.distribute import lowered, watchdog
-from rfho2.types import Batches, Nest
+from rfho2.core import errors, nest
+from rfho2.core.types import Batches, Nest
+from rfho2.distribute import dtensor_function as lowered
+from rfho2.distribute import watchdog
 
 BATCH = "batch"  # the dimension of a mesh that examples are divided over
 

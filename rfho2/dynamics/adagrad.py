@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from rfho2 import nest
+from rfho2.core import nest
+from rfho2.core.types import Hypers, Nest
 from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve
-from rfho2.types import Hypers, Nest
 
 
 class AdagradState(NamedTuple):

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from rfho2 import errors, nest
-from rfho2.types import Hypers, Nest
+from rfho2.core import errors, nest
+from rfho2.core.types import Hypers, Nest
 
 Loss = Callable[[Nest, Hypers, Nest], tf.Tensor]
 """(params, hypers, batch) -> scalar."""

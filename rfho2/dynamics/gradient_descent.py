@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from rfho2 import nest
+from rfho2.core import nest
+from rfho2.core.types import Hypers, Nest
 from rfho2.dynamics.base import Dynamics, Loss, Setting, assume, check_settings, gradient, known_again, resolve
-from rfho2.types import Hypers, Nest
 
 
 class MomentumState(NamedTuple):

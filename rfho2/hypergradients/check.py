@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from rfho2 import errors, loops, nest
+from rfho2.core import errors, loops, nest
+from rfho2.core.types import Hypers, Nest
 from rfho2.hypergradients.forward import forward
 from rfho2.hypergradients.reverse import reverse
 from rfho2.problem import Problem, probe
-from rfho2.types import Hypers, Nest
 
 ENTRIES = 10  # hypers up to this size are checked entry by entry, larger ones along random directions
 DIRECTIONS = 5

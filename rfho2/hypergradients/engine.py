@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from rfho2 import errors, nest
-from rfho2.hypergradients.compiled import Compiled
+from rfho2.core import errors, nest
+from rfho2.core.compiled import Compiled
+from rfho2.core.types import HyperGradient, Hypers, Nest
 from rfho2.problem import Problem, probe
-from rfho2.types import HyperGradient, Hypers, Nest
 
 Norms = Mapping[str, tf.Tensor]
 """How large what carries derivatives through a training was in the last call: |alpha_0|, "adjoint"; |Z|, "sensitivity"."""

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from rfho2 import errors, loops, nest
+from rfho2.core import errors, loops, nest
+from rfho2.core.types import HyperGradient, Hypers, Nest
 from rfho2.hypergradients.engine import BatchEngine, Norms
 from rfho2.problem import Cost, Problem
-from rfho2.types import HyperGradient, Hypers, Nest
 
 ZERO = tf.UnconnectedGradients.ZERO
 FEW = 4  # columns

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from rfho2 import errors, nest
 from rfho2.batches import Stream
-from rfho2.hypergradients.compiled import Compiled
+from rfho2.core import errors, nest
+from rfho2.core.compiled import Compiled
+from rfho2.core.types import HyperGradient, Hypers, Nest
 from rfho2.hypergradients.engine import GoingOn, Norms, Probe
 from rfho2.hypergradients.forward import (
     Tangent,
@@ -21,7 +22,6 @@ from rfho2.hypergradients.forward import (
     start_tangent,
 )
 from rfho2.problem import Problem
-from rfho2.types import HyperGradient, Hypers, Nest
 
 
 class RealTimeCarry(NamedTuple):

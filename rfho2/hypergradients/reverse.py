@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from rfho2 import errors, loops, nest
-from rfho2.hypergradients import checkpointing
+from rfho2.core import errors, loops, nest
+from rfho2.core.types import HyperGradient, Hypers, Nest
+from rfho2.hypergradients import binomial as checkpointing
 from rfho2.hypergradients.engine import BatchEngine, Norms
 from rfho2.problem import Cost, Problem
-from rfho2.types import HyperGradient, Hypers, Nest
 
 ZERO = tf.UnconnectedGradients.ZERO
 

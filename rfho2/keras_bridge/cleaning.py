@@ -10,15 +10,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from rfho2 import batches, errors, nest
-from rfho2.constraints import Box
-from rfho2.hyper_optimizer import HyperOptimizer
+from rfho2 import batches
+from rfho2.constraints.sets import Box
+from rfho2.core import errors, nest
+from rfho2.core.types import Hypers, Nest, Result
+from rfho2.driver.hyper_optimizer import HyperOptimizer
+from rfho2.driver.projected_adam import projected_adam
 from rfho2.hypergradients import reverse
 from rfho2.keras_bridge import data
 from rfho2.keras_bridge.training import check, train_with
 from rfho2.problem import Problem
-from rfho2.projected_adam import projected_adam
-from rfho2.types import Hypers, Nest, Result
 
 
 class Cleaned(NamedTuple):

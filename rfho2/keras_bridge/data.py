@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from rfho2 import batches, errors, nest
-from rfho2.types import Batches, Nest
+from rfho2 import batches
+from rfho2.core import errors, nest
+from rfho2.core.types import Batches, Nest
 
 
 class Source(NamedTuple):

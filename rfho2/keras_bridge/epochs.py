@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from rfho2.batches import Stream
+from rfho2.core.types import HyperGradient, Hypers, Nest, Result, Run
 from rfho2.keras_bridge.data import Source
 from rfho2.keras_bridge.training import Training
-from rfho2.types import HyperGradient, Hypers, Nest, Result, Run
 
 REFUSED = {
     keras.callbacks.LearningRateScheduler: "the tuner sets the learning rate",

@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from rfho2 import nest
-from rfho2.types import Nest
+from rfho2.core import nest
+from rfho2.core.types import Nest
 
 SPARSE = {"SparseCategoricalCrossentropy", "sparse_categorical_crossentropy"}
 ONE_HOT = {"CategoricalCrossentropy", "categorical_crossentropy"}

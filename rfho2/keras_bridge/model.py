@@ -11,10 +11,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from rfho2 import errors, nest
+from rfho2.core import errors, nest
+from rfho2.core.types import Nest
 from rfho2.keras_bridge import pure
 from rfho2.keras_bridge.second_derivatives import check_second_derivatives, example_input
-from rfho2.types import Nest
 
 Params = dict[str, tf.Tensor]
 EXAMPLES = 8  # of the data, in the check of second derivatives

@@ -9,16 +9,17 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from rfho2 import batches, errors, nest
-from rfho2.hyper_optimizer import HyperOptimizer
+from rfho2 import batches
+from rfho2.core import errors, nest
+from rfho2.core.compiled import Compiled
+from rfho2.core.types import Nest, Result
+from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients import Engine, forward, reverse
-from rfho2.hypergradients.compiled import Compiled
 from rfho2.keras_bridge import data
-from rfho2.keras_bridge.moves import moves
+from rfho2.keras_bridge.hyper_update import moves
 from rfho2.keras_bridge.training import check, train_with
-from rfho2.planner import auto
+from rfho2.planning.plan import auto
 from rfho2.problem import Problem
-from rfho2.types import Nest, Result
 
 METHODS = ("auto", "reverse", "forward")
 

@@ -10,15 +10,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from rfho2 import errors, nest
-from rfho2.hyper_optimizer import HyperOptimizer
+from rfho2.core import errors, nest
+from rfho2.core.types import Hypers, Nest
+from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients import Engine, real_time
 from rfho2.keras_bridge import data
 from rfho2.keras_bridge.epochs import Epochs, check_callbacks
-from rfho2.keras_bridge.moves import moves
+from rfho2.keras_bridge.hyper_update import moves
 from rfho2.keras_bridge.training import check, train_with, values_of
 from rfho2.problem import Problem
-from rfho2.types import Hypers, Nest
 
 BETA_1, BETA_2 = 0.5, 0.9  # of Adam: hypergradients change by orders of magnitude, a long memory would follow too late
 LOOK = 3  # hyper-batches that tell how good a learning rate to start with is

@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from rfho2 import nest
-from rfho2.types import Nest
+from rfho2.core import nest
+from rfho2.core.types import Nest
 
 TOLERANCE = {"float64": 1e-3, "float32": 0.05}  # relative; hidden stop_gradients cost percents, rounding less
 SCALES = {"float64": (1e-4, 1e-5, 1e-6), "float32": (0.1, 0.03, 0.01)}

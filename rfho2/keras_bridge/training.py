@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from rfho2 import nest
+from rfho2.core import nest
+from rfho2.core.types import Hypers, Nest
 from rfho2.dynamics import Dynamics
 from rfho2.dynamics.base import Loss
-from rfho2.keras_bridge.knobs import KNOBS, PER_LAYER, SETTINGS, Knobs, knobs
 from rfho2.keras_bridge.losses import Losses, check_labels, losses
 from rfho2.keras_bridge.model import EXAMPLES, KerasModel, Params, check_model, from_keras
-from rfho2.types import Hypers, Nest
+from rfho2.keras_bridge.tunables import KNOBS, PER_LAYER, SETTINGS, Knobs, knobs
 
 
 class Training(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rfho2.types import HyperGradient, Hypers, Result, Run
+from rfho2.core.types import HyperGradient, Hypers, Result, Run
 
 
 class Callback:

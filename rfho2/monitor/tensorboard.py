@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from rfho2.core.types import HyperGradient, Hypers, Result, Run
 from rfho2.monitor.base import Callback, values
-from rfho2.types import HyperGradient, Hypers, Result, Run
 
 
 class TensorBoard(Callback):

@@ -1,0 +1,1 @@
+"""Speech: audio files, features, phones, TIMIT in both layouts, and a synthetic corpus."""

@@ -1,0 +1,81 @@
+"""Vectors for phones in context, the secondary targets of phone classification: a stand-in for those of Badino (2016).
+
+Phones that are heard among the same others get similar vectors, as words do in distributional semantics. A row for each
+triphone (a phone with its two neighbours) that was seen in training counts which phones stood at the offsets -4..4 of it;
+the counts become positive pointwise mutual information, and a truncated singular value decomposition makes rows short.
+Badino learned his embeddings otherwise and did not publish them: take these for targets of the same kind and size.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from data.speech.phones import PHONES
+
+DIMENSION = 300
+REACH = 4  # phones to either side that count as context
+
+
+class Embeddings(NamedTuple):
+    """A vector for each triphone, and for each sequence the row of the triphone that stands at each place."""
+
+    table: np.ndarray
+    rows: list[np.ndarray]
+
+
+def context_embeddings(sequences: Sequence[np.ndarray], dimension: int = DIMENSION) -> Embeddings:
+    """Embeddings of the triphones in these (the training) sequences.
+
+    M = U S V^T with M_rc = max(0, log p(r, c) / (p(r) p(c))); the table is U S^(1/2), scaled to a mean square of 1 over the
+    places where each row occurs, so that the weight of this task means the same for every corpus.
+
+    Args:
+      sequences: the phones of each sentence, as indices into PHONES.
+      dimension: numbers in a vector; fewer, with a warning, if M has a lower rank.
+
+    >>> table, rows = context_embeddings([np.array([0, 1, 2, 1, 0])], dimension=2)
+    >>> table.shape, rows[0].tolist()  # five triphones, each seen once
+    ((5, 2), [0, 1, 3, 4, 2])
+    """
+    triphones, rows = np.unique(np.concatenate([_triphones(s) for s in sequences]), axis=0, return_inverse=True)
+    rows = rows.reshape(-1)
+    left, weights, _ = scipy.linalg.svd(positive_information(_counts(sequences, rows, len(triphones))), full_matrices=False)
+    rank = int(np.sum(weights > weights[0] * len(triphones) * np.finfo(float).eps))
+    if rank < dimension:
+        warnings.warn(f"{len(triphones)} triphones give vectors of {rank} numbers instead of {dimension}.", stacklevel=2)
+    size = min(rank, dimension)
+    signs = np.sign(left[np.abs(left[:, :size]).argmax(0), np.arange(size)])  # or the library would choose them
+    table = left[:, :size] * signs * np.sqrt(weights[:size])
+    table /= np.sqrt(np.mean(table[rows] ** 2))
+    return Embeddings(table.astype(np.float32), np.split(rows, np.cumsum([len(s) for s in sequences])[:-1]))
+
+
+def positive_information(counts: np.ndarray) -> np.ndarray:
+    """max(0, log p(r, c) / (p(r) p(c))), and 0 where nothing was counted."""
+    expected = counts.sum(1, keepdims=True) * counts.sum(0, keepdims=True) / counts.sum()
+    return np.log(np.maximum(np.divide(counts, expected, out=np.ones_like(counts), where=counts > 0), 1.0))
+
+
+def _triphones(sequence: np.ndarray) -> np.ndarray:
+    """(before, phone, after) at each place; -1 beyond the ends."""
+    padded = np.pad(sequence.astype(np.int64), 1, constant_values=-1)
+    return np.stack([padded[:-2], padded[1:-1], padded[2:]], axis=1)
+
+
+def _counts(sequences: Sequence[np.ndarray], rows: np.ndarray, number: int) -> np.ndarray:
+    """How often each phone stood at each offset of each triphone, [triphones, offsets x phones]; ends count for nothing."""
+    width = 2 * REACH + 1
+    counts = np.zeros([number, width, len(PHONES)])
+    begin = 0
+    for sequence in sequences:
+        padded = np.pad(sequence.astype(np.int64), REACH, constant_values=-1)
+        around = np.lib.stride_tricks.sliding_window_view(padded, width)
+        place, offset = np.nonzero(around >= 0)
+        np.add.at(counts, (rows[begin + place], offset, around[place, offset]), 1.0)
+        begin += len(sequence)
+    return counts.reshape(number, -1)

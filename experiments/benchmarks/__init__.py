@@ -1,0 +1,1 @@
+"""What things cost: ratios measured in one run, comparisons with peers, and endurance."""

@@ -1,0 +1,123 @@
+"""Data hyper-cleaning for the peers: one reverse hypergradient of the weights of 5,000 examples.
+
+T steps of full-batch softmax regression. Peers are written as anyone would (x @ w), and with a transposed copy of the data,
+as `rf.fixed_product` has; JAX also with `jax.checkpoint` around the step, which keeps the states only, as ours does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import rfho2 as rf
+from data import mnist
+from experiments.data_hyper_cleaning import experiment as cleaning
+
+Hypergradient = Callable[[np.ndarray], np.ndarray]
+
+
+class HyperCleaning:
+    """The data and settings that all share."""
+
+    STEPS = 100
+    each: float | None = None  # many of the 5,000 entries are next to 0
+    memory = True
+    radius = 1000.0
+    rate = 0.5
+
+    def __init__(self, steps: int):
+        self.steps = steps
+        self.data = mnist.noisy_split(mnist.load(), seed=0)
+        self.argument = np.random.default_rng(0).uniform(0, 0.4, len(self.data.noisy)).astype(np.float32)
+
+    def rfho2(self) -> Hypergradient:
+        """`rf.reverse`."""
+        config = cleaning.Config(steps=self.steps, inner_rate=self.rate * self.radius / len(self.argument))
+        engine = rf.reverse(cleaning.cleaning_problem(config, self.data, self.radius))
+        return lambda weights: engine(cleaning.zeros(), {"weights": weights}).grads["weights"].numpy()
+
+    def jax(self, transposed: bool, checkpoint: bool = False) -> Hypergradient:
+        """`jax.grad` through `lax.scan`, jitted; the data go in as arguments, or XLA would fold them into the program."""
+        import jax
+        import jax.numpy as jnp
+
+        product = self._jax_product() if transposed else (lambda m, mt, w: m @ w)
+
+        def errors(p: Any, x: Any, xt: Any, labels: Any) -> Any:
+            logits = product(x, xt, p["w"]) + p["b"]
+            return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1)[:, 0]
+
+        def response(weights: Any, train: Any, validation: Any) -> Any:
+            def step(p: Any, _: None) -> tuple[Any, None]:
+                g = jax.grad(lambda p: jnp.mean(weights * errors(p, *train)))(p)
+                return jax.tree.map(lambda w, g: w - self.rate * g, p, g), None
+
+            start = {"w": jnp.zeros((784, 10)), "b": jnp.zeros(10)}
+            body = jax.checkpoint(step, prevent_cse=False) if checkpoint else step  # a scan needs no barriers
+            last, _ = jax.lax.scan(body, start, None, length=self.steps)
+            return jnp.mean(errors(last, *validation))
+
+        gradient = jax.jit(jax.grad(response))
+        train, validation = (
+            (jnp.asarray(x), jnp.asarray(x.T.copy()) if transposed else None, jnp.asarray(y))
+            for x, y in (self.data.train, self.data.validation)
+        )
+        return lambda weights: np.asarray(gradient(weights, train, validation))
+
+    def _jax_product(self) -> Any:
+        """(m, its transpose, w) -> m @ w, differentiated by w."""
+        import jax
+
+        product = jax.custom_vjp(lambda m, mt, w: m @ w)
+        product.defvjp(lambda m, mt, w: (m @ w, (m, mt)), lambda saved, up: (None, None, product(saved[1], saved[0], up)))
+        return product
+
+    def torch(self, transposed: bool) -> Hypergradient:
+        """`torch.autograd.grad` with `create_graph` through a Python loop."""
+        import torch
+
+        x, y, xv, yv = (torch.tensor(part) for part in (*self.data.train, *self.data.validation))
+        product, product_v = (self._torch_product(m) if transposed else (lambda w, m=m: m @ w) for m in (x, xv))
+
+        def errors(p: list[Any], product: Any, labels: Any) -> Any:
+            return torch.nn.functional.cross_entropy(product(p[0]) + p[1], labels.long(), reduction="none")
+
+        def hypergradient(array: np.ndarray) -> np.ndarray:
+            weights = torch.tensor(array, requires_grad=True)
+            p = [torch.zeros(784, 10, requires_grad=True), torch.zeros(10, requires_grad=True)]
+            for _ in range(self.steps):
+                grads = torch.autograd.grad((weights * errors(p, product, y)).mean(), p, create_graph=True)
+                p = [w - self.rate * g for w, g in zip(p, grads, strict=True)]
+            return torch.autograd.grad(errors(p, product_v, yv).mean(), weights)[0].numpy()
+
+        return hypergradient
+
+    def _torch_product(self, x: Any) -> Any:
+        import torch
+
+        def linear(m: Any, mt: Any) -> Any:
+            class Product(torch.autograd.Function):
+                @staticmethod
+                def forward(ctx: Any, w: Any) -> Any:
+                    return m @ w
+
+                @staticmethod
+                def backward(ctx: Any, up: Any) -> Any:
+                    return linear(mt, m)(up)
+
+            return Product.apply
+
+        return linear(x, x.T.contiguous())
+
+    def contestants(self) -> dict[str, Callable[[], Hypergradient]]:
+        """What builds each, by name; ours first."""
+        return {
+            "rfho2": self.rfho2,
+            "JAX": lambda: self.jax(transposed=False),
+            "JAX, transposed copy": lambda: self.jax(transposed=True),
+            "JAX, transposed copy, checkpoint": lambda: self.jax(transposed=True, checkpoint=True),
+            "PyTorch": lambda: self.torch(transposed=False),
+            "PyTorch, transposed copy": lambda: self.torch(transposed=True),
+        }

@@ -1,0 +1,1 @@
+"""Appendix A of the paper: what a hypergradient costs."""

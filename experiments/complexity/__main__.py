@@ -1,0 +1,5 @@
+"""`python -m experiments.complexity`."""
+
+from experiments.complexity.experiment import command_line
+
+command_line()

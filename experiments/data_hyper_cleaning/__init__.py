@@ -1,0 +1,1 @@
+"""Section 5.1 of the paper: data hyper-cleaning."""

@@ -1,0 +1,1 @@
+"""A Keras CNN tuned in real time, compared with random search."""

@@ -1,0 +1,1 @@
+"""A network tuned in real time while it learns digits."""

@@ -1,0 +1,1 @@
+"""Section 5.2 of the paper: learning task interactions."""

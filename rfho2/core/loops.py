@@ -1,0 +1,95 @@
+"""The loops over time: the only while loops and TensorArrays of the algorithms.
+
+All of them become one graph node whatever the number of steps, and run under XLA and over DTensor inputs. There TensorFlow
+2.21 refuses a loop inside another one that starts from what the outer one carries: see `hypergradients/checkpointing.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import tensorflow as tf
+
+from rfho2.core import nest
+from rfho2.core.types import Nest
+
+Time: TypeAlias = int | tf.Tensor
+
+
+def fold(body: Callable[[Nest, tf.Tensor], Nest], carry: Nest, start: Time, steps: Time) -> Nest:
+    """carry <- body(carry, t) for t = start, ..., start + steps - 1."""
+    start = tf.convert_to_tensor(start, tf.int32)
+
+    def advance(i: tf.Tensor, carry: Nest) -> tuple[tf.Tensor, Nest]:
+        return i + 1, body(carry, start + i)
+
+    return _while(steps, advance, carry)
+
+
+def repeat(condition: Callable[[Nest], tf.Tensor], body: Callable[[Nest], Nest], carry: Nest) -> Nest:
+    """carry <- body(carry) while the condition holds."""
+    return tf.while_loop(lambda *c: condition(c), lambda *c: body(c), carry, parallel_iterations=1)
+
+
+Slots: TypeAlias = tuple[tf.TensorArray, ...]
+"""Room for a fixed number of states, each to be written again and again: one array for each leaf."""
+
+
+def slots_for(example: Nest, size: int) -> Slots:
+    """Empty slots for nests like the example."""
+    return tuple(
+        tf.TensorArray(leaf.dtype, size=size, element_shape=leaf.shape, clear_after_read=False)
+        for leaf in nest.flatten(example)
+    )
+
+
+def read_slot(slots: Slots, index: tf.Tensor, structure: Nest) -> Nest:
+    """What was written last at `index`, in the structure of what was written."""
+    return nest.pack(structure, [array.read(index) for array in slots])
+
+
+def write_slot(slots: Slots, index: tf.Tensor, value: Nest) -> Slots:
+    """The slots with `value` at `index`."""
+    return tuple(array.write(index, leaf) for array, leaf in zip(slots, nest.flatten(value), strict=True))
+
+
+class Trajectory(NamedTuple):
+    """s_start, ..., s_{start + steps - 1}: one TensorArray for each leaf of the state."""
+
+    slots: Slots
+    structure: Nest
+
+    def read(self, index: tf.Tensor) -> Nest:
+        """The state at `index`, counted from the first one saved."""
+        return read_slot(self.slots, index, self.structure)
+
+
+def record(body: Callable[[Nest, tf.Tensor], Nest], state: Nest, start: int, steps: int) -> tuple[Trajectory, Nest]:
+    """As `fold`, and saves the state *before* each step; returns (trajectory, last state)."""
+
+    def advance(i: tf.Tensor, carry: Nest) -> tuple[tf.Tensor, Nest]:
+        slots, state = carry
+        return i + 1, (write_slot(slots, i, state), body(state, start + i))
+
+    slots, last = _while(steps, advance, (slots_for(state, steps), state))
+    return Trajectory(slots, state), last
+
+
+def fold_back(
+    body: Callable[[Nest, Nest, tf.Tensor], Nest], carry: Nest, trajectory: Trajectory, start: int, steps: int
+) -> Nest:
+    """carry <- body(carry, s_t, t) for t = start + steps - 1, ..., start."""
+
+    def advance(i: tf.Tensor, carry: Nest) -> tuple[tf.Tensor, Nest]:
+        index = steps - 1 - i
+        return i + 1, body(carry, trajectory.read(index), start + index)
+
+    return _while(steps, advance, carry)
+
+
+def _while(steps: Time, advance: Callable[[tf.Tensor, Nest], tuple[tf.Tensor, Nest]], carry: Nest) -> Nest:
+    # One iteration at a time: steps depend on each other, and overlapping them would hold more states alive.
+    return tf.while_loop(
+        lambda i, _: i < steps, advance, (tf.constant(0), carry), parallel_iterations=1, maximum_iterations=steps
+    )[1]

@@ -1,0 +1,109 @@
+"""Projected Adam: how the hypers move inside their constraint sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from rfho2.constraints.sets import Constraint
+from rfho2.core import errors
+from rfho2.core.types import Hypers, Nest
+from rfho2.driver.checkpoint_store import digest
+
+
+class HyperUpdate(NamedTuple):
+    """How hypers move: two pure functions, and the settings a checkpoint is compared by.
+
+    Attributes:
+      init: hypers -> opt_state; refuses hypers that it cannot start from.
+      update: (grads, opt_state, hypers) -> (hypers, opt_state).
+      settings: plain values that describe it.
+    """
+
+    init: Callable[[Hypers], Nest]
+    update: Callable[[Hypers, Nest, Hypers], tuple[dict[str, tf.Tensor], Nest]]
+    settings: Mapping[str, Any] = {}
+
+
+class ProjectedAdamState(NamedTuple):
+    """The number of updates, Adam's moments, and the rates, which a driver may scale."""
+
+    count: tf.Tensor
+    first_moment: dict[str, tf.Tensor]
+    second_moment: dict[str, tf.Tensor]
+    learning_rate: dict[str, tf.Tensor]
+
+
+def projected_adam(
+    learning_rate: float | Mapping[str, float],
+    constraints: Mapping[str, Constraint] | None = None,
+    beta_1: float = 0.9,
+    beta_2: float = 0.999,
+    epsilon: float = 1e-7,
+) -> HyperUpdate:
+    """Adam on the hypers, each then projected on its constraint set.
+
+    m_k = b1 m_{k-1} + (1 - b1) g_k,  v_k = b2 v_{k-1} + (1 - b2) g_k^2
+    hyper_k = project(hyper_{k-1} - rate sqrt(1 - b2^k) / (1 - b1^k) m_k / (sqrt(v_k) + epsilon))
+
+    Args:
+      learning_rate: one rate, or one for each hyper by name; about how far an entry moves in one update.
+      constraints: a set for each hyper that has one; the others are free.
+      beta_1, beta_2, epsilon: Adam's, as in Keras.
+
+    >>> import rfho2 as rf
+    >>> optimizer = projected_adam(0.5, {"lr": rf.Box(0.0, 1.0)})
+    >>> hypers = {"lr": tf.constant(0.25)}
+    >>> hypers, _ = optimizer.update({"lr": tf.constant(3.0)}, optimizer.init(hypers), hypers)
+    >>> hypers["lr"].numpy().item()
+    0.0
+    """
+    constraints = dict(constraints or {})
+    rates = dict(learning_rate) if isinstance(learning_rate, Mapping) else learning_rate
+
+    def init(hypers: Hypers) -> ProjectedAdamState:
+        errors.check_names("constraints", constraints, hypers)
+        for name, constraint in constraints.items():
+            if not bool(constraint.contains(hypers[name])):
+                raise errors.infeasible(name, constraint, hypers[name])
+        if isinstance(rates, Mapping):
+            errors.check_names("learning_rate", rates, hypers)
+            without = sorted(set(hypers) - set(rates))
+            if without:
+                raise ValueError(f"learning_rate has none for the hypers {without}; give each hyper one, 0.0 to hold it.")
+        rate = {
+            name: tf.constant(rates[name] if isinstance(rates, Mapping) else rates, hyper.dtype)
+            for name, hyper in hypers.items()
+        }
+        zeros = {name: tf.zeros_like(hyper) for name, hyper in hypers.items()}
+        return ProjectedAdamState(tf.constant(0), zeros, zeros, rate)
+
+    def update(grads: Hypers, state: ProjectedAdamState, hypers: Hypers) -> tuple[dict[str, tf.Tensor], ProjectedAdamState]:
+        count = state.count + 1
+        m = {n: beta_1 * state.first_moment[n] + (1 - beta_1) * g for n, g in grads.items()}
+        v = {n: beta_2 * state.second_moment[n] + (1 - beta_2) * tf.square(g) for n, g in grads.items()}
+        new = {}
+        for name, hyper in hypers.items():
+            k = tf.cast(count, hyper.dtype)
+            rate = state.learning_rate[name] * tf.sqrt(1 - tf.constant(beta_2, hyper.dtype) ** k)
+            rate /= 1 - tf.constant(beta_1, hyper.dtype) ** k
+            moved = hyper - rate * m[name] / (tf.sqrt(v[name]) + epsilon)
+            new[name] = constraints[name].project(moved) if name in constraints else moved
+        return new, ProjectedAdamState(count, m, v, state.learning_rate)
+
+    described = {name: _described(constraint) for name, constraint in sorted(constraints.items())}
+    settings = {"learning_rate": rates, "constraints": described, "beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
+    # As one graph: a projection is some fifty small ops, which eagerly take longer than their work.
+    return HyperUpdate(init, tf.function(update, autograph=False), {"method": "projected_adam", **settings})
+
+
+def _described(constraint: Constraint) -> str:
+    """The same text in every process: no address in memory, and a hash of arrays, which repr cuts short."""
+    fields = getattr(constraint, "__dict__", {})
+    bare = type(constraint).__repr__ is object.__repr__
+    text = f"{type(constraint).__qualname__}({fields})" if bare else repr(constraint)
+    arrays = [value for value in fields.values() if np.ndim(value)]
+    return f"{text} #{digest(arrays)}" if arrays else text

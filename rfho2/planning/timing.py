@@ -1,0 +1,135 @@
+"""Short runs of training, reverse and forward mode: seconds of a step, and bytes at the peak."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from rfho2.core import nest
+from rfho2.core.compiled import Compiled
+from rfho2.core.types import Hypers, Nest
+from rfho2.hypergradients.forward import directions, push_steps, start_tangent
+from rfho2.hypergradients.reverse import reverse
+from rfho2.planning import memory
+from rfho2.problem import Problem, RunningCost
+
+SECONDS = 0.3  # that a timed run should take
+ROUNDS = 3
+SEEN = 1e7  # bytes that stand out from what the allocator does by itself
+
+
+class Measured(NamedTuple):
+    """What an engine takes: `start` seconds and `bytes` once, `step` seconds and `kept` bytes for each step."""
+
+    start: float
+    step: float
+    bytes: float
+    kept: float = 0.0
+
+
+def time_training(problem: Problem, params: Nest, hypers: Hypers) -> Measured:
+    """Plain training."""
+    return _timed(problem, Compiled(problem.train), params, hypers)
+
+
+def time_forward(problem: Problem, params: Nest, hypers: Hypers, step: float, columns: int) -> Measured:
+    """The training with one chunk of columns."""
+
+    def push(params: Nest, hypers: Hypers, steps: tf.Tensor) -> Nest:
+        along = directions(hypers, 0, columns)
+        first = start_tangent(problem, params, hypers, along)
+        return push_steps(problem, first, hypers, along, tf.constant(0), 0, steps, problem.batch)
+
+    return _timed(problem, Compiled(push), params, hypers, guess=(1 + columns) * step)
+
+
+def _timed(problem: Problem, run: Callable[..., Nest], params: Nest, hypers: Hypers, guess: float | None = None) -> Measured:
+    """The line through the times of two numbers of steps, the second such that it takes a while; `guess` is of one step."""
+    assert problem.steps is not None
+
+    def seconds(steps: int) -> float:
+        return _best(lambda: run(params, hypers, tf.constant(steps)))
+
+    first = _few(problem.steps)
+    used = _peak(lambda: run(params, hypers, tf.constant(first)))
+    steps = min(problem.steps, first + 1 if guess is None else max(first + 1, math.ceil(SECONDS / guess)))
+    few, many = seconds(first), seconds(steps)
+    while guess is None and many < SECONDS and steps < problem.steps:
+        steps = min(problem.steps, 4 * steps)
+        many = seconds(steps)
+    return Measured(*_line((first, few), (steps, many)), used)
+
+
+def _few(steps: int) -> int:
+    """Two, which are less special to the compiler than one, unless that leaves no more to compare with."""
+    return max(1, min(2, steps - 1))
+
+
+def time_reverse(problem: Problem, params: Nest, hypers: Hypers, step: float, most: int, state: int) -> Measured:
+    """Reverse mode on the same problem with few steps, and with two.
+
+    The compiler drops parts of the states that no derivative needs, such as the velocity where momentum is fixed, so that
+    `kept` is measured; it is the whole `state`, in bytes, where the run is too short to see.
+    """
+    assert problem.steps is not None
+    first = _few(problem.steps)
+    steps = min(problem.steps, max(first + 1, min(most, math.ceil(SECONDS / (3 * step)))))
+    few, many = (reverse(_shortened(problem, n)) for n in (first, steps))
+    used = [_peak(functools.partial(engine, params, hypers)) for engine in (few, many)]
+    times = [_best(functools.partial(engine, params, hypers)) for engine in (few, many)]
+    seen = (steps - first) * state > SEEN and used[1] > used[0]
+    kept = min((used[1] - used[0]) / (steps - first), state) if seen else state
+    return Measured(*_line((first, times[0]), (steps, times[1])), max(used[1] - steps * kept, 0), kept)
+
+
+def _line(first: tuple[int, float], second: tuple[int, float]) -> tuple[float, float]:
+    """Start and slope of the line through two (steps, seconds); where noise turns it downwards, all is due to the steps."""
+    slope = (second[1] - first[1]) / max(second[0] - first[0], 1)
+    if slope <= 0:
+        slope = second[1] / second[0]
+    return max(0.0, first[1] - first[0] * slope), slope
+
+
+def _shortened(problem: Problem, steps: int) -> Problem:
+    """The problem with fewer steps; a running cost is taken at least once."""
+
+    def sooner(fn: Any) -> Any:
+        return fn._replace(every=min(fn.every, steps)) if isinstance(fn, RunningCost) else fn
+
+    objective = problem.objective
+    if isinstance(objective, Mapping):
+        objective = {name: o._replace(fn=sooner(o.fn)) for name, o in objective.items()}
+    else:
+        objective = sooner(objective)
+    return dataclasses.replace(problem, steps=steps, objective=objective)
+
+
+def _best(function: Callable[[], Any]) -> float:
+    """Seconds of a call: the best of several, after one that may compile."""
+    function()
+    best = math.inf
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        nest.map(lambda x: x.numpy(), function())
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+def _peak(function: Callable[[], Any]) -> int:
+    """Bytes that a call adds at its peak, graph and code aside, which the first call leaves; 0 where the system does not
+    tell.
+    """
+    try:
+        function()
+        before = memory.now()
+        memory.forget_peak()
+        function()
+        return memory.peak() - before
+    except (OSError, StopIteration):
+        return 0

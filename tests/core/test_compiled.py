@@ -1,0 +1,108 @@
+"""One trace for many calls, XLA with a way back, and no silent AutoGraph."""
+
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rfho2 as rf
+from tests.support.problems import tanh_network
+
+ENGINES = {
+    "reverse": rf.reverse,
+    "forward": rf.forward,
+    "real_time": lambda problem, **kwargs: rf.real_time(problem, 3, **kwargs),
+}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("jit_compile", [False, None], ids=["graph", "default"])
+def test_one_trace_for_many_calls(name, jit_compile):
+    case, calls = tanh_network(), []
+
+    def loss(params, hypers, batch):
+        calls.append(1)
+        return case.loss(params, hypers, batch)
+
+    problem = rf.Problem(rf.momentum(loss, "lr", "mu"), case.objective, 3, case.batches, case.validation)
+    engine = ENGINES[name](problem, jit_compile=jit_compile)
+    engine(case.params, {"lr": 0.1, "mu": 0.5, "l2": 0.1})
+    traced = len(calls)
+    for k in range(1, 6):  # Python floats, NumPy scalars and arrays, tensors, another order
+        engine(case.params, {"lr": 0.1 / k, "mu": np.float32(0.5), "l2": np.array(0.1 * k)}, k)
+        engine(case.params, {"l2": tf.constant(0.1), "mu": 0.5, "lr": 0.2}, tf.constant(k))
+    assert len(calls) == traced
+    assert engine.jit_compiled is (jit_compile is None)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_op_that_xla_cannot_compile_falls_back_with_one_warning(name):
+    def loss(w, hypers, batch):
+        return tf.reduce_sum(w**2) + 0 * tf.cast(tf.strings.length(tf.strings.as_string(batch)), w.dtype)
+
+    problem = rf.Problem(rf.gradient_descent(loss, "lr"), lambda w, h, b: tf.reduce_sum(w**2), 3, lambda t: t)
+    engine = ENGINES[name](problem)
+    with pytest.warns(UserWarning, match="XLA cannot compile .*(AsString|StringLength)"):
+        first = engine(tf.constant([1.0, 2.0]), {"lr": 0.1})
+    assert not engine.jit_compiled
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = engine(tf.constant([1.0, 2.0]), {"lr": 0.1})
+    np.testing.assert_array_equal(first.grads["lr"], again.grads["lr"])
+    with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.UnimplementedError)):
+        ENGINES[name](problem, jit_compile=True)(tf.constant([1.0, 2.0]), {"lr": 0.1})
+
+
+def test_an_error_of_the_users_own_is_not_taken_for_xlas():
+    def batches(t):
+        return tf.gather(tf.constant([1.0, 2.0]), t + 5)
+
+    problem = rf.Problem(rf.gradient_descent(lambda w, h, b: w**2 * b, "lr"), lambda w, h, b: w**2, 2, batches)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="indices"):
+        rf.reverse(problem, jit_compile=False)(tf.constant(1.0), {"lr": 0.1})
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_autograph_touches_nothing(name, caplog):
+    case = tanh_network()
+    problem = rf.Problem(rf.momentum(case.loss, "lr", 0.5), case.objective, 3, case.batches, case.validation)
+    with caplog.at_level("WARNING"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ENGINES[name](problem, jit_compile=False)(case.params, {"lr": 0.1, "l2": 0.1})
+    assert "AutoGraph" not in caplog.text
+
+
+def test_the_size_of_the_forward_graph_does_not_grow_with_the_number_of_hypers():
+    def operations(m):
+        weights = tf.ones(m, tf.float64)
+        loss = lambda w, hypers, batch: tf.reduce_sum(tf.cosh(w) * tf.reduce_mean(hypers["weights"]))  # noqa: E731
+        problem = rf.Problem(rf.momentum(loss, 0.1, 0.9), lambda w, h, b: tf.reduce_sum(w**2), 5)
+        engine = rf.forward(problem, jit_compile=False)
+        params = tf.constant([1.0, 2.0], tf.float64)
+        engine(params, {"weights": weights})
+        concrete = engine._compiled._compiled.get_concrete_function(params, {"weights": weights}, tf.constant(0))
+        graph = concrete.graph.as_graph_def()
+        return len(graph.node) + sum(len(f.node_def) for f in graph.library.function)
+
+    assert operations(5) == operations(64)  # up to four columns are written out
+    assert operations(65) == operations(600)  # more than 64 come in chunks, by one loop more
+
+
+def test_the_size_of_the_reverse_graph_does_not_grow_with_the_number_of_steps():
+    def operations(steps):
+        loss = lambda w, hypers, batch: tf.reduce_sum(tf.cosh(w))  # noqa: E731
+        engine = rf.reverse(rf.Problem(rf.momentum(loss, "lr", 0.9), loss, steps), jit_compile=False)
+        params, hypers = tf.constant([1.0, 2.0], tf.float64), {"lr": tf.constant(0.01, tf.float64)}
+        concrete = engine._compiled._compiled.get_concrete_function(params, hypers, tf.constant(0))
+        return len(concrete.graph.as_graph_def().node)
+
+    assert operations(3) == operations(300)
+
+
+def test_same_inputs_give_the_same_bits():
+    case = tanh_network(tf.float32)
+    problem = rf.Problem(rf.adam(case.loss, "lr"), case.objective, 9, case.batches, case.validation)
+    for engine in (rf.reverse(problem), rf.forward(problem, jit_compile=False)):
+        first, second = (engine(case.params, {"lr": 0.1, "l2": 0.01}) for _ in range(2))
+        tf.nest.map_structure(np.testing.assert_array_equal, first, second)

@@ -1,0 +1,291 @@
+"""Projected Adam: Keras's Adam where a hyper is free, inside its set where it is not."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rfho2 as rf
+from tests.support.seeds import seed
+
+SHAPES = {"scalar": (), "vector": (4,), "matrix": (3, 3), "cube": (2, 3, 2)}  # ranks 0 to 3
+CONSTRAINTS = {
+    "scalar": rf.Box(-0.25, 0.5),
+    "vector": rf.BoxL1Ball(1.5),
+    "matrix": rf.SymmetricNonNegative(2.0),
+    "cube": rf.L2Ball(0.75),
+}
+OTHERS = {
+    "scalar": rf.NonNegative(),
+    "vector": rf.Simplex(),
+    "matrix": rf.L1Ball(1.0),
+    "cube": rf.BoxL1Ball(3.0, 0.125, 0.75),
+}
+
+
+def random_hypers(rng, dtype=tf.float64):
+    return {name: tf.constant(rng.normal(size=shape), dtype) for name, shape in SHAPES.items()}
+
+
+def start(rng, constraints, dtype=tf.float64):
+    """Random hypers, moved into their sets."""
+    return {name: constraints[name].project(hyper) for name, hyper in random_hypers(rng, dtype).items()}
+
+
+def bits(nest):
+    return [(leaf.dtype.name, tuple(leaf.shape), leaf.numpy().tobytes()) for leaf in tf.nest.flatten(nest)]
+
+
+def adam_by_hand(start, grads, rate, beta_1, beta_2, epsilon):
+    x, m, v = start, 0.0, 0.0
+    for k, g in enumerate(grads, 1):
+        m = beta_1 * m + (1 - beta_1) * g
+        v = beta_2 * v + (1 - beta_2) * g**2
+        x = x - rate * np.sqrt(1 - beta_2**k) / (1 - beta_1**k) * m / (np.sqrt(v) + epsilon)
+    return x
+
+
+# Free hypers
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rate", "beta_1", "beta_2", "rtol"),
+    [
+        (tf.float64, 2.0**-6, 0.875, 0.9990234375, 1e-12),  # settings that Keras keeps exactly, whatever the dtype
+        (tf.float32, 0.01, 0.9, 0.999, 1e-4),
+    ],
+)
+def test_free_random_hypers_move_as_under_keras_adam(dtype, rate, beta_1, beta_2, rtol):
+    rng = np.random.default_rng(seed(1))
+    first = random_hypers(rng, dtype)
+    variables = {name: keras.Variable(hyper, dtype=dtype.name) for name, hyper in first.items()}
+    theirs = keras.optimizers.Adam(rate, beta_1, beta_2, epsilon=1e-7)
+    ours = rf.projected_adam(rate, beta_1=beta_1, beta_2=beta_2, epsilon=1e-7)
+    hypers, state = first, ours.init(first)
+    for _ in range(50):
+        grads = random_hypers(rng, dtype)
+        hypers, state = ours.update(grads, state, hypers)
+        theirs.apply([grads[name] for name in SHAPES], [variables[name] for name in SHAPES])
+    for name, hyper in hypers.items():
+        right = variables[name].numpy()
+        assert np.linalg.norm(hyper - right) <= rtol * np.linalg.norm(right - first[name]), name
+
+
+@pytest.mark.parametrize("settings", [{}, {"beta_1": 0.5, "beta_2": 0.7, "epsilon": 1e-3}, {"beta_1": 0.0}], ids=str)
+def test_random_updates_follow_the_formula_to_the_precision_of_float64(settings):
+    rng = np.random.default_rng(seed(2))
+    first = random_hypers(rng)
+    grads = [random_hypers(rng) for _ in range(20)]
+    optimizer = rf.projected_adam(0.01, **settings)
+    hypers, state = first, optimizer.init(first)
+    for g in grads:
+        hypers, state = optimizer.update(g, state, hypers)
+    settings = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7} | settings
+    for name in SHAPES:
+        right = adam_by_hand(first[name].numpy(), [g[name].numpy() for g in grads], 0.01, **settings)
+        np.testing.assert_allclose(hypers[name], right, rtol=0, atol=1e-13, err_msg=name)
+
+
+def test_epsilon_is_added_outside_the_root():
+    optimizer = rf.projected_adam(1.0, beta_1=0.0, beta_2=0.0, epsilon=1.0)
+    hypers = {"a": tf.constant(0.0, tf.float64)}
+    moved, _ = optimizer.update({"a": tf.constant(3.0, tf.float64)}, optimizer.init(hypers), hypers)
+    assert moved["a"].numpy() == pytest.approx(-3.0 / (3.0 + 1.0), abs=1e-15)
+
+
+def test_a_zero_gradient_moves_nothing():
+    hypers = random_hypers(np.random.default_rng(3))
+    optimizer = rf.projected_adam(0.1)
+    moved, _ = optimizer.update(tf.nest.map_structure(tf.zeros_like, hypers), optimizer.init(hypers), hypers)
+    assert bits(moved) == bits(hypers)
+
+
+# Constraints
+
+
+@pytest.mark.parametrize(
+    ("constraints", "dtype"),
+    [(CONSTRAINTS, tf.float32), (CONSTRAINTS, tf.float64), (OTHERS, tf.float32)],
+    ids=["float32", "float64", "others"],
+)
+def test_random_updates_stay_in_the_sets_and_keep_names_shapes_and_dtypes(constraints, dtype):
+    rng = np.random.default_rng(seed(6))
+    optimizer = rf.projected_adam(0.3, constraints)
+    hypers = start(rng, constraints, dtype)
+    state = optimizer.init(hypers)
+    for _ in range(25):
+        before = hypers, state
+        hypers, state = optimizer.update(random_hypers(rng, dtype), state, hypers)
+        for name, hyper in hypers.items():
+            assert bool(constraints[name].contains(hyper)), name
+        tf.nest.assert_same_structure(before, (hypers, state))
+        assert [kind[:2] for kind in bits(before)] == [kind[:2] for kind in bits((hypers, state))]
+
+
+def test_an_update_is_the_projection_of_the_free_one():
+    rng = np.random.default_rng(seed(7))
+    hypers, grads = start(rng, CONSTRAINTS), random_hypers(rng)
+    free, inside = rf.projected_adam(0.5), rf.projected_adam(0.5, CONSTRAINTS)
+    without, _ = free.update(grads, free.init(hypers), hypers)
+    within, _ = inside.update(grads, inside.init(hypers), hypers)
+    for name, constraint in CONSTRAINTS.items():
+        np.testing.assert_allclose(within[name], constraint.project(without[name]), rtol=0, atol=1e-14, err_msg=name)
+
+
+def test_a_hyper_without_a_constraint_is_free():
+    hypers = {"bound": tf.constant(0.5), "free": tf.constant(0.5)}
+    optimizer = rf.projected_adam(10.0, {"bound": rf.Box(0.0, 1.0)})
+    moved, _ = optimizer.update({"bound": tf.constant(-1.0), "free": tf.constant(-1.0)}, optimizer.init(hypers), hypers)
+    assert moved["bound"].numpy() == 1.0
+    assert moved["free"].numpy() == pytest.approx(10.5, rel=1e-5)
+
+
+def test_a_constraint_of_ones_own_will_do():
+    class Whole:
+        def project(self, x):
+            return tf.round(x)
+
+        def contains(self, x, atol=None):
+            return tf.reduce_all(x == tf.round(x))
+
+    hypers = {"a": tf.constant([1.0, 2.0])}
+    optimizer = rf.projected_adam(0.8, {"a": Whole()})
+    moved, _ = optimizer.update({"a": tf.constant([1.0, -1.0])}, optimizer.init(hypers), hypers)
+    np.testing.assert_array_equal(moved["a"], [0.0, 3.0])
+
+
+def test_nan_in_a_gradient_reaches_its_hyper_and_no_other():
+    rng = np.random.default_rng(8)
+    hypers, grads = start(rng, CONSTRAINTS), random_hypers(rng)
+    optimizer = rf.projected_adam(0.1, CONSTRAINTS)
+    for name in SHAPES:
+        moved, _ = optimizer.update({**grads, name: grads[name] * np.nan}, optimizer.init(hypers), hypers)
+        assert [other for other, hyper in moved.items() if np.isnan(hyper.numpy()).any()] == [name]
+
+
+# Learning rates
+
+
+def first_steps(rate, scale=1.0):
+    """How far each hyper moves in the first update: the rate, but for what epsilon does."""
+    hypers = {"a": tf.constant(1.0, tf.float64), "b": tf.constant([1.0, -1.0], tf.float64)}
+    optimizer = rf.projected_adam(rate)
+    state = optimizer.init(hypers)
+    state = state._replace(learning_rate={name: scale * r for name, r in state.learning_rate.items()})
+    moved, _ = optimizer.update(
+        {"a": tf.constant(2.0, tf.float64), "b": tf.constant([3.0, -4.0], tf.float64)}, state, hypers
+    )
+    return {name: np.max(np.abs(moved[name] - hypers[name])) for name in hypers}
+
+
+def test_every_hyper_has_its_own_learning_rate():
+    assert first_steps({"a": 0.1, "b": 0.01}) == pytest.approx({"a": 0.1, "b": 0.01}, rel=1e-4)
+    assert first_steps(0.1) == pytest.approx({"a": 0.1, "b": 0.1}, rel=1e-4)
+
+
+def test_a_learning_rate_of_zero_holds_a_hyper():
+    assert first_steps({"a": 0.0, "b": 0.01})["a"] == 0
+
+
+def test_learning_rates_are_in_the_state_and_scale_the_step():
+    optimizer = rf.projected_adam({"a": 0.1, "b": 0.01})
+    state = optimizer.init({"a": tf.constant(0.0, tf.float64), "b": tf.zeros(3, tf.float32)})
+    assert {name: (rate.numpy(), rate.dtype) for name, rate in state.learning_rate.items()} == {
+        "a": (np.float64(0.1), tf.float64),
+        "b": (np.float32(0.01), tf.float32),
+    }
+    assert first_steps(0.1, scale=0.25) == pytest.approx({"a": 0.025, "b": 0.025}, rel=1e-4)
+
+
+def test_scaled_learning_rates_stay_in_the_state():
+    hypers = {"a": tf.constant(1.0)}
+    optimizer = rf.projected_adam(0.5)
+    state = optimizer.init(hypers)._replace(learning_rate={"a": tf.constant(0.125)})
+    for _ in range(3):
+        hypers, state = optimizer.update({"a": tf.constant(1.0)}, state, hypers)
+    assert state.learning_rate["a"].numpy() == 0.125
+    assert state.count.numpy() == 3
+
+
+# Errors
+
+
+def test_a_constraint_for_an_unknown_hyper_is_refused():
+    with pytest.raises(ValueError, match=r"constraints.*'rl'.*\['lr'\]"):
+        rf.projected_adam(0.1, {"rl": rf.NonNegative()}).init({"lr": tf.constant(0.1)})
+
+
+@pytest.mark.parametrize(
+    ("constraint", "value"),
+    [
+        (rf.NonNegative(), -0.1),
+        (rf.Box(0.0, 1.0), [0.5, 1.5]),
+        (rf.Simplex(), [0.5, 0.6]),
+        (rf.BoxL1Ball(1.5), [1.0, 1.0]),
+        (rf.L2Ball(1.0), [[1.0, 1.0]]),
+        (rf.SymmetricNonNegative(), [[1.0, 0.5], [0.25, 1.0]]),
+        (rf.Box(0.0, 1.0), float("nan")),
+    ],
+    ids=repr,
+)
+def test_a_start_outside_the_set_is_refused_with_both_named(constraint, value):
+    with pytest.raises(ValueError, match=r"'weights' starts outside.*project") as error:
+        rf.projected_adam(0.1, {"weights": constraint}).init({"lr": tf.constant(0.1), "weights": tf.constant(value)})
+    assert repr(constraint) in str(error.value)
+
+
+def test_a_missing_learning_rate_is_refused():
+    with pytest.raises(ValueError, match=r"learning_rate.*\['b', 'c'\]"):
+        rf.projected_adam({"a": 0.1}).init({name: tf.constant(1.0) for name in "abc"})
+
+
+def test_a_learning_rate_for_an_unknown_hyper_is_refused():
+    with pytest.raises(ValueError, match=r"learning_rate.*'z'.*\['a'\]"):
+        rf.projected_adam({"a": 0.1, "z": 0.1}).init({"a": tf.constant(1.0)})
+
+
+# Purity
+
+
+def test_update_leaves_its_inputs_alone_and_repeats_itself():
+    rng = np.random.default_rng(9)
+    hypers = start(rng, CONSTRAINTS)
+    optimizer, twin = (rf.projected_adam(0.1, CONSTRAINTS) for _ in range(2))
+    state = optimizer.init(hypers)
+    for _ in range(3):
+        grads = random_hypers(rng)
+        before = bits((grads, state, hypers))
+        once, again = (optimizer.update(grads, state, hypers) for _ in range(2))
+        assert bits((grads, state, hypers)) == before
+        assert bits(once) == bits(again)
+        assert bits(twin.update(grads, state, hypers)) == bits(once)
+        hypers, state = once
+
+
+def test_update_works_inside_a_function():
+    rng = np.random.default_rng(10)
+    hypers, grads = start(rng, CONSTRAINTS), random_hypers(rng)
+    optimizer = rf.projected_adam(0.1, CONSTRAINTS)
+    state = optimizer.init(hypers)
+    outer = tf.function(lambda *arguments: optimizer.update(*arguments), autograph=False)
+    for one, other in zip(
+        tf.nest.flatten(outer(grads, state, hypers)), tf.nest.flatten(optimizer.update(grads, state, hypers)), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-15)
+
+
+def test_settings_of_a_constraint_of_the_users_own_are_the_same_in_every_process():
+    class Half:
+        def __init__(self, low):
+            self.low = low
+
+        def project(self, x):
+            return tf.maximum(x, self.low)
+
+        def contains(self, x, atol=None):
+            return tf.reduce_all(x >= self.low)
+
+    first, again, other = (rf.projected_adam(0.1, {"x": Half(low)}).settings["constraints"]["x"] for low in (1.0, 1.0, 2.0))
+    assert first == again
+    assert first != other
+    assert " at 0x" not in first

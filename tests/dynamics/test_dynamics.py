@@ -1,0 +1,165 @@
+"""The optimisers against Keras, at dead units, with schedules and groups."""
+
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rfho2 as rf
+from tests.support.problems import assert_agree, differences, response
+
+KERAS = {
+    "gradient_descent": (lambda f: rf.gradient_descent(f, 0.1), lambda: keras.optimizers.SGD(0.1)),
+    "momentum": (lambda f: rf.momentum(f, 0.05, 0.9), lambda: keras.optimizers.SGD(0.05, momentum=0.9)),
+    "nesterov": (lambda f: rf.nesterov(f, 0.05, 0.9), lambda: keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True)),
+    "rmsprop": (lambda f: rf.rmsprop(f, 0.01), lambda: keras.optimizers.RMSprop(0.01)),
+    "adagrad": (lambda f: rf.adagrad(f, 0.1), lambda: keras.optimizers.Adagrad(0.1)),
+    "adam": (lambda f: rf.adam(f, 0.01), lambda: keras.optimizers.Adam(0.01)),
+    "adamw": (lambda f: rf.adamw(f, 0.01, 0.1), lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1)),
+}
+
+
+@pytest.mark.parametrize("name", KERAS)
+def test_fifty_steps_equal_keras(name):
+    rng = np.random.default_rng(0)
+    x, y = tf.constant(rng.normal(size=(60, 5)), tf.float32), tf.constant(rng.integers(0, 3, 60))
+    start = {"w1": rng.normal(size=(5, 8)), "b": rng.normal(size=8), "w2": rng.normal(size=(8, 3))}
+    start = {key: tf.constant(value, tf.float32) for key, value in start.items()}
+    batches = rf.batches.shuffled((x, y), batch_size=10, seed=4)
+
+    def loss(p, hypers, batch):
+        logits = tf.tanh(batch[0] @ p["w1"] + p["b"]) @ p["w2"]
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(batch[1], logits))
+
+    ours, theirs = (make for make in KERAS[name])
+    dynamics, optimizer = ours(loss), theirs()
+    state = dynamics.init(start, {})
+    variables = {key: tf.Variable(value) for key, value in start.items()}
+    for t in map(tf.constant, range(50)):
+        state = dynamics.step(state, {}, batches(t), t)
+        with tf.GradientTape() as tape:
+            value = loss(variables, {}, batches(t))
+        optimizer.apply_gradients(zip(tape.gradient(value, list(variables.values())), variables.values(), strict=True))
+    w = dynamics.params(state)
+    distance = np.sqrt(sum(np.sum((w[key] - variables[key]) ** 2) for key in start))
+    moved = np.sqrt(sum(np.sum((variables[key] - start[key]) ** 2) for key in start))
+    assert moved > 0.1
+    assert distance <= 1e-4 * moved
+
+
+def dead_unit_problem(make):
+    """A ReLU network whose second unit never fires: its weights have gradient 0 all along."""
+    rng = np.random.default_rng(5)
+    x, y = tf.constant(rng.uniform(0.1, 1.0, size=(10, 3))), tf.constant(rng.normal(size=10))
+    w1 = rng.normal(size=(3, 3))
+    w1[:, 1] = -np.abs(w1[:, 1])
+    params = {"w1": tf.constant(w1), "w2": tf.constant(rng.normal(size=3))}
+
+    def loss(p, hypers, batch):
+        return tf.reduce_mean((tf.linalg.matvec(tf.nn.relu(x @ p["w1"]), p["w2"]) - y) ** 2) * hypers["scale"]
+
+    return rf.Problem(make(loss), lambda p, h, b: loss(p, {"scale": 1.0}, b), 6), params
+
+
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "jit"])
+@pytest.mark.parametrize("method", [rf.reverse, rf.forward])
+@pytest.mark.parametrize("decay", [0.0, 0.1], ids=["adam", "adamw"])
+def test_a_dead_unit_is_no_trouble(decay, method, jit_compile):
+    rest = ("b1", "b2", "eps")
+    problem, params = dead_unit_problem(lambda f: rf.adamw(f, "lr", decay, *rest) if decay else rf.adam(f, "lr", *rest))
+    hypers = {"lr": 0.02, "b1": 0.8, "b2": 0.9, "eps": 1e-3, "scale": 1.3}
+    hypers = {name: tf.constant(value, tf.float64) for name, value in hypers.items()}
+    found = method(problem, jit_compile=jit_compile)(params, hypers)
+    assert_agree(found.grads, differences(lambda h: response(problem, params, h), hypers), rtol=1e-6)
+    dead = problem.dynamics.params(found.state)["w1"][:, 1]
+    np.testing.assert_allclose(dead, params["w1"][:, 1] * (1 - 0.02 * decay) ** 6, rtol=1e-14)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "jit"])
+@pytest.mark.parametrize("method", [rf.reverse, rf.forward])
+def test_adam_is_finite_at_an_isolated_zero_of_the_gradient(method, jit_compile):
+    loss = lambda w, hypers, batch: hypers["a"] * tf.reduce_sum(w**2)  # noqa: E731
+    problem = rf.Problem(rf.adam(loss, "lr"), lambda w, h, b: tf.reduce_sum((w - 1) ** 2), 3)
+    found = method(problem, jit_compile=jit_compile)(tf.constant([0.0, 1.0], tf.float64), {"lr": 0.1, "a": 2.0})
+    assert all(np.all(np.isfinite(g)) for g in found.grads.values())
+
+
+@pytest.mark.parametrize("method", [rf.reverse, rf.forward])
+def test_a_schedule_of_one_rate_for_each_step(method):
+    loss = lambda w, hypers, batch: tf.reduce_sum(tf.cosh(w))  # noqa: E731
+    problem = rf.Problem(rf.gradient_descent(loss, lambda hypers, t: hypers["rates"][t]), loss, 4)
+    params, hypers = tf.constant([0.5, -1.0], tf.float64), {"rates": tf.constant([0.1, 0.2, 0.05, 0.3], tf.float64)}
+    found = method(problem, jit_compile=False)(params, hypers)
+    assert_agree(found.grads, differences(lambda h: response(problem, params, h), hypers), rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", [rf.reverse, rf.forward])
+def test_a_rate_for_each_group_of_parameters(method):
+    params = {
+        "body": {"w": tf.constant([1.0, 2.0], tf.float64), "b": tf.constant(0.5, tf.float64)},
+        "head": tf.constant([3.0], tf.float64),
+    }
+    loss = lambda p, hypers, batch: sum(tf.reduce_sum(tf.cosh(leaf)) for leaf in tf.nest.flatten(p))  # noqa: E731
+    rates = lambda hypers, t: {"body": hypers["slow"], "head": hypers["fast"]}  # noqa: E731
+    problem = rf.Problem(rf.momentum(loss, rates, 0.5), loss, 3)
+    hypers = {"slow": tf.constant(0.01, tf.float64), "fast": tf.constant(0.1, tf.float64)}
+    found = method(problem, jit_compile=False)(params, hypers)
+    assert_agree(found.grads, differences(lambda h: response(problem, params, h), hypers), rtol=1e-6)
+
+
+def test_a_hand_written_dynamics():
+    def step(state, hypers, batch, t):
+        w, average = state
+        w = w - hypers["rate"] * tf.sin(w)
+        return w, average + (w - average) / tf.cast(t + 1, w.dtype)
+
+    dynamics = rf.Dynamics(lambda w, hypers: (w, tf.zeros_like(w)), step, lambda state: state[1])
+    problem = rf.Problem(dynamics, lambda w, hypers, batch: tf.reduce_sum(w**2), 5)
+    params, hypers = tf.constant([1.0, 2.0], tf.float64), {"rate": tf.constant(0.3, tf.float64)}
+    numerical = differences(lambda h: response(problem, params, h), hypers)
+    for method in (rf.reverse, rf.forward):
+        assert_agree(method(problem, jit_compile=False)(params, hypers).grads, numerical, rtol=1e-6)
+
+
+def test_lookups_whose_gradients_are_sparse():
+    table = tf.constant(np.random.default_rng(0).normal(size=(6, 2)))
+    loss = lambda w, hypers, batch: tf.reduce_sum(hypers["a"] * tf.gather(w, [1, 1, 4]) ** 4)  # noqa: E731
+    problem = rf.Problem(rf.momentum(loss, 0.01, 0.9), loss, 3)
+    hypers = {"a": tf.constant(0.7, tf.float64)}
+    numerical = differences(lambda h: response(problem, table, h), hypers)
+    for method in (rf.reverse, rf.forward):
+        assert_agree(method(problem, jit_compile=False)(table, hypers).grads, numerical, rtol=1e-6)
+
+
+def test_dropout_masks_are_the_same_in_graph_and_under_xla():
+    x = tf.constant(np.random.default_rng(0).normal(size=(30, 8)))
+
+    def loss(w, hypers, batch):
+        (x,), key = batch
+        mask = tf.cast(rf.batches.uniform(key, (5, 8)) < 0.5, w.dtype)
+        return tf.reduce_mean((tf.linalg.matvec(x * mask, w) - 1) ** 2)
+
+    batches = rf.batches.seeded(rf.batches.shuffled((x,), 5, seed=1), seed=2)
+    objective = lambda w, hypers, batch: tf.reduce_sum(w**2)  # noqa: E731
+    problem = rf.Problem(rf.gradient_descent(loss, "lr"), objective, 8, batches)
+    graph, jit = (rf.reverse(problem, jit_compile=j)(tf.zeros(8, tf.float64), {"lr": 0.1}) for j in (False, True))
+    np.testing.assert_allclose(graph.state, jit.state, rtol=1e-12)
+    assert_agree(graph.grads, jit.grads, rtol=1e-10)
+
+
+def test_a_step_that_is_replaced_is_not_gone_through_as_before():
+    """Momentum says how reverse mode may shorten *its* step; another step in its place is taken as it is."""
+
+    def loss(w, hypers, batch):
+        return tf.reduce_sum((w - hypers["target"]) ** 2)
+
+    momentum = rf.momentum(loss, 0.1, 0.5)
+    doubled = momentum._replace(step=lambda *args: momentum.step(momentum.step(*args), *args[1:]))
+    unpacked = types.SimpleNamespace(init=doubled.init, step=doubled.step, params=doubled.params)
+    params, hypers = tf.constant([1.0, 2.0], tf.float64), {"target": np.array([0.3, -0.2])}
+    for dynamics in (doubled, unpacked):
+        problem = rf.Problem(dynamics, lambda w, h, batch: tf.reduce_sum(w**3), steps=3)
+        reverse, forward = (engine(problem, jit_compile=False)(params, hypers) for engine in (rf.reverse, rf.forward))
+        assert_agree(reverse.grads, forward.grads, rtol=1e-10)

@@ -1,0 +1,114 @@
+"""Forward mode in chunks of columns: the same hypergradient, whatever the chunk."""
+
+import importlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rfho2 as rf
+from tests.support.problems import assert_agree, build
+
+forward = importlib.import_module("rfho2.hypergradients.forward")  # the package has a function of that name
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 5, 13, 14, 99])
+def test_chunks_give_what_reverse_gives(chunk):
+    """14 columns: one by one, with a last chunk that is not full, vectorised, all but one, all, more than there are."""
+    problem, params, hypers = build("softmax_regression", "momentum")
+    whole = rf.reverse(problem, jit_compile=False)(params, hypers)
+    found = rf.forward(problem, chunk=chunk, jit_compile=False)(params, hypers)
+    assert found.value == whole.value
+    tf.nest.map_structure(np.testing.assert_array_equal, found.state, whole.state)
+    assert_agree(found.grads, whole.grads, rtol=1e-10)
+
+
+def test_chunks_under_xla():
+    problem, params, hypers = build("softmax_regression", "momentum", dtype=tf.float32)
+    whole, found = (rf.forward(problem, chunk=chunk, jit_compile=True)(params, hypers) for chunk in (None, 6))
+    assert_agree(found.grads, whole.grads, rtol=1e-4)
+
+
+def test_chunks_with_several_objectives_and_a_running_cost():
+    built, params, hypers = build("softmax_regression", "momentum")
+    objectives = {
+        "end": rf.Objective(built.objective, ["weights", "momentum"]),
+        "way": rf.Objective(rf.RunningCost(built.objective, every=2), ["learning_rate"]),
+    }
+    problem = rf.Problem(built.dynamics, objectives, built.steps, built.batches, built.validation)
+    whole = rf.reverse(problem, jit_compile=False)(params, hypers)
+    found = rf.forward(problem, chunk=5, jit_compile=False)(params, hypers)
+    for name in objectives:
+        np.testing.assert_allclose(found.value[name], whole.value[name], rtol=1e-12)
+    assert_agree(found.grads, whole.grads, rtol=1e-10)
+
+
+def sizes_of_chunks(monkeypatch, m, chunk):
+    """The columns that are pushed together for m hypers, in a problem whose hypergradient is known in closed form."""
+    sizes = []
+    push = forward.push_forward
+    monkeypatch.setattr(forward, "push_forward", lambda *args: sizes.append(args[3]["decay"].shape[0]) or push(*args))
+
+    def loss(w, hypers, batch):
+        return 0.5 * tf.reduce_sum(hypers["decay"] * w**2)
+
+    problem = rf.Problem(rf.gradient_descent(loss, 0.1), lambda w, hypers, batch: tf.reduce_sum(w), steps=3)
+    rng = np.random.default_rng(0)
+    w, decay = rng.normal(size=m), rng.uniform(size=m)
+    found = rf.forward(problem, chunk=chunk, jit_compile=False)(tf.constant(w), {"decay": decay})
+    np.testing.assert_allclose(found.grads["decay"], -0.3 * w * (1 - 0.1 * decay) ** 2, rtol=1e-12)
+    return set(sizes)
+
+
+@pytest.mark.parametrize(
+    ("m", "chunk", "size"), [(64, None, 64), (65, None, 33), (1000, None, 63), (20, 7, 7), (20, 50, 20)]
+)
+def test_columns_are_taken_as_told_and_evenly_by_default(monkeypatch, m, chunk, size):
+    assert sizes_of_chunks(monkeypatch, m, chunk) == {size}
+
+
+def test_a_column_that_is_not_finite_does_not_touch_the_others():
+    def loss(w, hypers, batch):
+        return (hypers["a"] + 1e308 * hypers["b"]) * tf.reduce_sum(w**2)  # the derivative by b overflows
+
+    problem = rf.Problem(rf.gradient_descent(loss, 0.1), lambda w, hypers, batch: tf.reduce_sum(w), steps=2)
+    hypers = {"a": 0.5, "b": 0.0}
+    for chunk in (1, 2):
+        grads = rf.forward(problem, chunk=chunk, jit_compile=False)(tf.ones(2, tf.float64), hypers).grads
+        assert np.isfinite(grads["a"])
+        assert not np.isfinite(grads["b"])
+
+
+def test_a_chunk_has_to_be_a_count():
+    problem, _, _ = build("quadratic", "momentum")
+    with pytest.raises(ValueError, match="chunk is 0"):
+        rf.forward(problem, chunk=0)
+
+
+def test_counts_from_numpy_are_counts():
+    built, params, hypers = build("softmax_regression", "momentum")
+    problem = rf.Problem(built.dynamics, built.objective, np.int64(4), built.batches, built.validation)
+    whole = rf.reverse(problem, checkpoints=np.int64(2), truncate=np.int32(3), jit_compile=False)(params, hypers)
+    plain = rf.reverse(problem, truncate=3, jit_compile=False)(params, hypers)
+    assert_agree(whole.grads, plain.grads, rtol=1e-12)
+    rf.forward(problem, chunk=np.int64(5), jit_compile=False)(params, hypers)
+
+
+def test_columns_share_the_step_also_where_a_hyper_scales_the_loss():
+    """The compiled program has no more products for a loss times a hyper than for the loss."""
+
+    def products(loss, hypers):
+        problem = rf.Problem(rf.momentum(loss, "lr", "mu" if "mu" in hypers else 0.5), error, 4)
+        engine = rf.forward(problem, jit_compile=True)
+        engine(params, hypers)
+        given = {name: tf.constant(value) for name, value in hypers.items()}
+        program = engine._compiled._compiled.experimental_get_compiler_ir(params, given, tf.constant(0))
+        return program(stage="optimized_hlo").count(" dot(")
+
+    def error(p, hypers, batch):
+        return tf.reduce_mean(tf.square(tf.tanh(x @ p["v"]) @ p["w"] - 1.0))
+
+    x = tf.constant(np.random.default_rng(0).normal(size=(9, 5)), tf.float32)
+    params = {"v": tf.ones([5, 6]), "w": tf.ones([6, 2])}
+    plain = products(error, {"lr": 0.1, "mu": 0.5})
+    assert products(lambda p, h, b: h["rho"] * error(p, h, b), {"lr": 0.1, "rho": 0.5}) == plain
