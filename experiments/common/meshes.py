@@ -1,4 +1,4 @@
-"""`--mesh`: an experiment whose examples are divided over processes. Without the flag nothing of this does anything."""
+"""`--mesh`: experiments whose examples are divided over several processes. Without the flag, these functions do nothing."""
 
 from __future__ import annotations
 
@@ -18,27 +18,30 @@ def define_flag() -> None:
     flags.DEFINE_bool("mesh", False, "Divide the examples over the processes that DTENSOR_JOBS lists: docs/distribute.md.")
 
 
-def asked() -> bool:
-    """Whether the flag was given, to a binary that has it."""
+def enabled() -> bool:
+    """Whether the binary has the flag, and it was given."""
     return "mesh" in FLAGS and FLAGS.mesh
 
 
+asked = enabled
+
+
 def writes() -> bool:
-    """Whether this process writes results: of those on a mesh one does."""
-    return not asked() or rf.distribute.chief()
+    """Whether this process writes the results: on a mesh, only one process does."""
+    return not enabled() or rf.distribute.chief()
 
 
 @functools.cache
 def mesh() -> Mesh:
-    """All processes."""
+    """The mesh of all processes."""
     return rf.distribute.mesh()
 
 
 def divided(examples: Nest) -> Nest:
-    """The examples, of which each process has its part."""
-    return rf.distribute.shard(examples, mesh()) if asked() else examples
+    """The examples, of which each process holds its share."""
+    return rf.distribute.shard(examples, mesh()) if enabled() else examples
 
 
 def on_mesh(engine: rf.Engine) -> rf.Engine:
     """The engine, for examples that are divided."""
-    return rf.distribute.on_mesh(engine, mesh()) if asked() else engine
+    return rf.distribute.on_mesh(engine, mesh()) if enabled() else engine
