@@ -1,4 +1,4 @@
-"""The documentation: Markdown pages, and the API from docstrings. `sphinx-build docs docs/_build` makes it."""
+"""Sphinx configuration: Markdown pages, and the API reference from docstrings. `sphinx-build docs docs/_build` builds it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 project = "rfho2"
-author = copyright = "the authors of rfho2"
+author = copyright = "the rfho2 maintainers"
 (version,) = re.findall(r'__version__ = "(.+)"', (ROOT / "rfho2" / "__init__.py").read_text())
 release = version
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build", "examples", "notebooks"]
 html_theme = "furo"
 html_title = f"rfho2 {version}"
 
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-default_role = "code"  # what stands between single backticks in a docstring
+default_role = "code"  # the role of single backticks in a docstring
 
 autodoc_member_order = "bysource"
 autodoc_type_aliases = {name: name for name in ("Nest", "Hypers", "Batches", "Value", "Loss", "Setting", "Metrics", "Stop")}
 autodoc_typehints_format = "short"
-napoleon_use_ivar = True  # fields of a NamedTuple stand in its signature already
+napoleon_use_ivar = True  # the signature of a NamedTuple already lists its fields
 python_maximum_signature_line_length = 100
 
 FORMULA = re.compile(r"^[\w{}(), +-]*[\w})] = |^grad = ")

@@ -1,4 +1,4 @@
-"""Learns the learning rate of a CNN while it trains, from one that is 100 times too small.
+"""Tunes the learning rate of a CNN while it trains, from a value that is 100 times too small.
 
 python -m docs.examples.learning_rate_in_real_time
 """

@@ -1,4 +1,4 @@
-"""A constraint set of your own: weights of groups that never fall below a floor and add up to a budget.
+"""Your own constraint set: shares of data sources that never fall below a floor and sum to 1.
 
 python -m docs.examples.own_constraint
 """
@@ -10,7 +10,7 @@ import rfho2 as rf
 
 
 class Shares:
-    """{x : x_i >= floor, sum x = 1}: the simplex, shrunk and moved. Any class with these two methods will do."""
+    """{x : x_i >= floor, sum x = 1}: the simplex, scaled and shifted. Any class with these two methods will do."""
 
     def __init__(self, floor: float, size: int):
         self.floor, self.simplex = floor, rf.Simplex(1.0 - floor * size)
@@ -24,7 +24,7 @@ class Shares:
 
 def main(iterations: int = 60) -> rf.Result:
     rng = np.random.default_rng(0)
-    truth, noise = rng.normal(size=8), np.array([0.1, 0.1, 3.0, 3.0])  # two sources of data are good, two are bad
+    truth, noise = rng.normal(size=8), np.array([0.1, 0.1, 3.0, 3.0])  # two clean data sources, two noisy ones
     x = rng.normal(size=(4, 50, 8))
     y = x @ truth + noise[:, None] * rng.normal(size=(4, 50))
     xv = rng.normal(size=(100, 8))
@@ -42,7 +42,7 @@ def main(iterations: int = 60) -> rf.Result:
         tf.zeros(8, tf.float64), {"shares": np.full(4, 0.25)}, iterations
     )
     shares = result.hypers["shares"].numpy()
-    print("shares of the four sources:", np.round(shares, 3), "sum", round(float(shares.sum()), 6))
+    print("shares of the four sources:", np.round(shares, 3), "sum:", round(float(shares.sum()), 6))
     return result
 
 

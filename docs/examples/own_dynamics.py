@@ -1,4 +1,4 @@
-"""A training rule of your own: gradients squeezed by tanh, whose strength is tuned with the learning rate.
+"""Your own training rule: gradients clipped smoothly by tanh, with the clipping size and the learning rate tuned.
 
 python -m docs.examples.own_dynamics
 """
@@ -10,7 +10,7 @@ import rfho2 as rf
 
 
 def data(seed: int, examples: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """A line with a few wild outliers."""
+    """A linear model with heavy-tailed noise: a few wild outliers."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(examples, 5))
     y = x @ np.arange(1.0, 6.0) + rng.standard_t(1.5, size=examples)
@@ -28,7 +28,7 @@ def main(steps: int = 50, iterations: int = 80) -> rf.Result:
         size = tf.exp(hypers["log_size"])
         return w - hypers["lr"] * size * tf.tanh(tape.gradient(value, w) / size)
 
-    def objective(w, hypers, batch):  # robust: outliers count by their distance, not its square
+    def objective(w, hypers, batch):  # robust: absolute, not squared, distances
         return tf.reduce_mean(tf.abs(tf.linalg.matvec(batch[0], w) - batch[1]))
 
     problem = rf.Problem(
@@ -38,10 +38,10 @@ def main(steps: int = 50, iterations: int = 80) -> rf.Result:
         batches=rf.batches.shuffled(data(0, 200), 20, seed=0),
         validation=rf.batches.full(data(1, 500)),
     )
-    start = {"lr": 0.01, "log_size": 0.0}
-    print(rf.check_hypergradient(problem, tf.zeros(5, tf.float64), start))
+    initial = {"lr": 0.01, "log_size": 0.0}
+    print(rf.check_hypergradient(problem, tf.zeros(5, tf.float64), initial))
     tuner = rf.HyperOptimizer(rf.forward(problem), rf.projected_adam({"lr": 0.01, "log_size": 0.1}, {"lr": rf.Box(0, 1)}))
-    result = tuner.run(tf.zeros(5, tf.float64), start, iterations)
+    result = tuner.run(tf.zeros(5, tf.float64), initial, iterations)
     print(f"mean absolute error {result.history[0]['value']:.3f} -> {result.best.value:.3f}")
     return result
 

@@ -1,4 +1,4 @@
-"""Learns a whole learning-rate schedule: T numbers, one for each step of training, by one reverse sweep each time.
+"""Learns a whole learning-rate schedule: T numbers, one per training step, with one reverse sweep per hypergradient.
 
 python -m docs.examples.schedule
 """

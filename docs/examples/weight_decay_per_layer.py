@@ -1,4 +1,4 @@
-"""Learns a weight decay for each layer, offline: whole trainings, each with better decays.
+"""Learns one weight decay per layer, offline: each hyper-iteration is a whole training run, with better decays.
 
 python -m docs.examples.weight_decay_per_layer
 """
@@ -13,7 +13,7 @@ def main(train: int = 1_000, steps: int = 300, iterations: int = 25) -> rf.Tuned
     split = mnist.noisy_split(mnist.load(), seed=0, train=train, validation=2_000)
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input([784]), keras.layers.Dense(50, "tanh"), keras.layers.Dense(10)])
-    found = rf.tune(
+    tuned = rf.tune(
         model,
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         train=(split.train.images, split.true_labels),
@@ -25,9 +25,9 @@ def main(train: int = 1_000, steps: int = 300, iterations: int = 25) -> rf.Tuned
         iterations=iterations,
         callbacks=[rf.ProgressBar()],
     )
-    first, best = found.result.history[0]["value"], found.result.best.value
-    print(f"validation loss {first:.4f} -> {best:.4f}; decay of each layer {found.hypers['weight_decay']}")
-    return found
+    first, best = tuned.result.history[0]["value"], tuned.result.best.value
+    print(f"validation loss {first:.4f} -> {best:.4f}; decay of each layer {tuned.hypers['weight_decay']}")
+    return tuned
 
 
 if __name__ == "__main__":
