@@ -1,1 +1,1 @@
-"""One binary for each section of the paper: `python -m experiments.<name>`."""
+"""The experiments, one package per section of the paper, and the benchmarks: `python -m experiments.<name>`."""

@@ -1,1 +1,1 @@
-"""What the binaries share."""
+"""What the experiments share."""

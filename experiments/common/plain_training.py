@@ -1,8 +1,8 @@
-"""Training without hypergradients behind the interface of an engine: bar, logs, checkpoints and best state come for free."""
+"""Training with fixed hypers as an engine, so that progress bar, logs, checkpoints and best state come for free."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -10,29 +10,27 @@ import rfho2 as rf
 from rfho2.core import errors, loops, nest
 from rfho2.core.compiled import Compiled
 from rfho2.core.types import HyperGradient, Hypers, Nest
-from rfho2.hypergradients.engine import GoingOn, Probe
+from rfho2.hypergradients.engine import OnlineEngine
 
 fixed = rf.HyperUpdate(lambda hypers: (), lambda grads, opt_state, hypers: (dict(hypers), opt_state), {"method": "fixed"})
-"""Leaves the hypers alone."""
+"""The update that leaves the hypers unchanged."""
 
 
 class PlainCarry(NamedTuple):
-    """s_t and t."""
+    """The state s_t and the step t."""
 
     state: Nest
     t: tf.Tensor
 
 
-class PlainTraining(GoingOn):
-    """`hyper_batch` training steps at a time, and the one objective's value after them; hypergradients are given as zero.
+class PlainTraining(OnlineEngine):
+    """Runs `hyper_batch` training steps per hyper-iteration and then evaluates the one objective; hypergradients are zero.
 
-    As `rf.real_time`, without Z: for runs with fixed hypers that are compared with it.
+    It is `rf.real_time` without the sensitivity Z, for runs with fixed hypers that are compared with it.
     """
 
     def __init__(self, problem: rf.Problem, hyper_batch: int, jit_compile: bool | None = None):
-        self.problem = problem
-        self.settings: dict[str, Any] = {"method": "plain", "hyper_batch": hyper_batch, "jit_compile": jit_compile}
-        self._probe = Probe(problem)
+        super().__init__(problem, {"method": "plain", "hyper_batch": hyper_batch, "jit_compile": jit_compile})
 
         def advance(c: PlainCarry, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, PlainCarry]:
             def step(state: Nest, t: tf.Tensor) -> Nest:
@@ -50,6 +48,6 @@ class PlainTraining(GoingOn):
         return PlainCarry(self.initial_state(params, hypers), tf.constant(0))
 
     def advance(self, carry: PlainCarry, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, PlainCarry]:
-        """`hyper_batch` more steps."""
+        """Takes `hyper_batch` more steps."""
         hypers = errors.checked_hypers(hypers, self.problem.dynamics.params(carry.state))
         return self._advance(carry, hypers, tf.convert_to_tensor(k, tf.int32))

@@ -1,84 +1,79 @@
-"""Data hyper-cleaning (paper, 5.1): a weight for each training example finds the labels that are wrong. Table 1, Figure 2.
+"""Data hyper-cleaning: one weight per training example, tuned on clean examples, finds the wrong labels.
 
-    python -m experiments.data_hyper_cleaning --preset=quick
-    python -m experiments.data_hyper_cleaning --preset=paper --output_dir=results/data_hyper_cleaning_paper
-
-Half of 5,000 training digits carry a wrong label. Softmax regression is trained on all of them, digit i with weight lambda_i
-in [0, 1]; the weights minimise the error on 5,000 clean digits under sum lambda <= R, by Reverse-HG and projected Adam.
-Digits whose weight ends at exactly 0 are discarded, and a last model is fitted to the others and the clean ones.
+Half of 5,000 training digits carry a wrong label. Softmax regression is trained on all of them, with weight lambda_i in
+[0, 1] for digit i. The weights minimise the error on 5,000 clean digits subject to sum lambda <= R, by Reverse-HG and
+projected Adam. Digits whose weight ends at exactly 0 are discarded. A final model is fitted to the remaining digits and the
+clean ones.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from absl import flags
 
 import rfho2 as rf
 from data import mnist
-from experiments.common import binary as common
 from experiments.common import meshes
-from experiments.data_hyper_cleaning import report as hyper_cleaning_report
+from experiments.common.config import setting
 from rfho2.core import loops
 from rfho2.core.types import Hypers, Nest
-
-FLAGS = flags.FLAGS
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Everything that the results depend on.
+    """Everything that the results depend on."""
 
-    Attributes:
-      radius: the bounds R on the sum of the weights, one run for each.
-      seeds: splits and corruptions, one run for each.
-      steps: T, gradient-descent steps of the inner training, from zero weights at every hyper-iteration.
-      inner_rate: their learning rate is inner_rate N / R, because the weights start at R / N.
-      hyper_rate: of projected Adam.
-      hyper_iterations: updates of the weights.
-      fit_steps, fit_rate: gradient descent from zero of the models whose accuracy is compared, the same for all of them.
-      source: of the digits, "embedded" or "tfds".
-    """
+    radius: tuple[float, ...] = setting((1000.0,), "Bounds R on the sum of the weights, one run for each.")
+    seeds: tuple[int, ...] = setting((0,), "Seeds of the split and the corruption, one run for each.")
+    steps: int = setting(50, "T: inner gradient-descent steps, from zero in every hyper-iteration.", at_least=1)
+    inner_rate: float = setting(
+        0.2, "The inner learning rate is inner_rate N / R, because the weights start at R / N.", at_least=0.0
+    )
+    hyper_rate: float = setting(0.02, "Learning rate of projected Adam.", at_least=0.0)
+    hyper_iterations: int = setting(120, "Updates of the weights.", at_least=1)
+    fit_steps: int = setting(600, "Gradient-descent steps from zero of all models whose accuracy is compared.", at_least=1)
+    fit_rate: float = setting(0.5, "Learning rate of all models whose accuracy is compared.", at_least=0.0)
+    source: str = setting("embedded", "Where the digits come from.", choices=("embedded", "tfds"))
 
-    radius: tuple[float, ...] = (1000.0,)
-    seeds: tuple[int, ...] = (0,)
-    steps: int = 50
-    inner_rate: float = 0.2
-    hyper_rate: float = 0.02
-    hyper_iterations: int = 120
-    fit_steps: int = 600
-    fit_rate: float = 0.5
-    source: str = "embedded"
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a single run depends on, apart from R and the seed, which its directory is named after.
+
+        `hyper_iterations` is not part of it, because a finished run can be extended.
+        """
+        omitted = ("radius", "seeds", "hyper_iterations")
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in omitted}
 
 
 PRESETS = {"quick": Config(), "paper": Config(radius=(1000.0, 1500.0, 2000.0, 2500.0), seeds=(0, 1, 2))}
 
+Row = dict[str, Any]
+History = list[dict[str, float]]
 Callbacks = Callable[[float, int, Path | None], Sequence[rf.Callback]]
-"""(radius, seed, directory of the run) -> callbacks for it."""
+"""(radius, seed, directory of the run) -> callbacks for the run."""
 
 
 class Outcome(NamedTuple):
-    """Rows of the results file, and the history of each hyper-cleaning run by (radius, seed)."""
+    """Rows of the results file; the history of each run by (radius, seed); the seconds that each run took."""
 
-    results: list[dict[str, Any]]
-    histories: dict[tuple[float, int], list[dict[str, float]]]
+    results: list[Row]
+    histories: dict[tuple[float, int], History]
     timing: dict[str, float]
 
 
 def zeros() -> dict[str, tf.Tensor]:
-    """Where every training starts."""
+    """The parameters that every training starts from."""
     return {"w": tf.zeros((784, mnist.CLASSES)), "b": tf.zeros(mnist.CLASSES)}
 
 
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """One number for each example."""
+    """The loss of each example."""
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
 
@@ -86,20 +81,20 @@ def cleaning_problem(config: Config, data: mnist.NoisySplit, radius: float) -> r
     """min over lambda of E_val(w_T), where w_T comes from T steps on (1 / N) sum lambda_i l_i."""
     parts = data.train, data.validation
     train, validation = (rf.fixed_product(meshes.divided(part.images)) for part in parts)
-    given, right = (meshes.divided(tf.constant(part.labels)) for part in parts)
+    train_labels, validation_labels = (meshes.divided(tf.constant(part.labels)) for part in parts)
 
     def loss(p: Nest, hypers: Hypers, batch: None) -> tf.Tensor:
-        return tf.reduce_mean(hypers["weights"] * cross_entropy(train(p["w"]) + p["b"], given))
+        return tf.reduce_mean(hypers["weights"] * cross_entropy(train(p["w"]) + p["b"], train_labels))
 
     def objective(p: Nest, hypers: Hypers, batch: None) -> tf.Tensor:
-        return tf.reduce_mean(cross_entropy(validation(p["w"]) + p["b"], right))
+        return tf.reduce_mean(cross_entropy(validation(p["w"]) + p["b"], validation_labels))
 
     rate = config.inner_rate * len(data.train.labels) / radius
     return rf.Problem(rf.gradient_descent(loss, rate), objective, config.steps)
 
 
 def detection(weights: np.ndarray, noisy: np.ndarray) -> dict[str, float]:
-    """How well "weight exactly 0" tells the wrong labels: corrupted is the positive class."""
+    """How well "the weight is exactly 0" detects the wrong labels; corrupted is the positive class."""
     discarded = weights == 0
     true, false = int(np.sum(discarded & noisy)), int(np.sum(discarded & ~noisy))
     f1 = 2 * true / (int(np.sum(noisy)) + true + false)
@@ -125,13 +120,14 @@ def clean(
     def metrics(state: Nest, hypers: Hypers, k: int) -> dict[str, Any]:
         weights = hypers["weights"].numpy()
         on_validation, on_test = map(float, accuracies(problem.dynamics.params(state)))
-        found = {
+        return {
             "validation accuracy": on_validation,
             "test accuracy": on_test,
             "R": radius,
             **detection(weights, data.noisy),
+            "weights/noisy": weights[data.noisy],
+            "weights/clean": weights[~data.noisy],
         }
-        return found | {"weights/noisy": weights[data.noisy], "weights/clean": weights[~data.noisy]}
 
     optimizer = rf.projected_adam(config.hyper_rate, {"weights": rf.BoxL1Ball(radius)})
     tuner = rf.HyperOptimizer(meshes.on_mesh(rf.reverse(problem)), optimizer, callbacks, metrics)
@@ -146,7 +142,10 @@ def accuracy(p: Nest, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def fitter(config: Config, data: mnist.NoisySplit) -> Callable[[np.ndarray], float]:
-    """Weights of the training digits -> test accuracy of the model fitted to them and the validation digits (weight 1)."""
+    """Returns a function from weights to test accuracy.
+
+    It fits a model to the training digits with these weights and the validation digits with weight 1.
+    """
     product = rf.fixed_product(np.concatenate([data.train.images, data.validation.images]))
     labels = tf.constant(np.concatenate([data.train.labels, data.validation.labels]))
 
@@ -161,8 +160,8 @@ def fitter(config: Config, data: mnist.NoisySplit) -> Callable[[np.ndarray], flo
         return loops.fold(lambda p, t: descent.step(p, {"weights": weights}, None, t), zeros(), 0, config.fit_steps)
 
     def test_accuracy(weights: np.ndarray) -> float:
-        everyone = np.concatenate([weights, np.ones(len(data.validation.labels))]).astype(np.float32)
-        return float(accuracy(fit(tf.constant(everyone)), *map(tf.constant, data.test)))
+        all_weights = np.concatenate([weights, np.ones(len(data.validation.labels))]).astype(np.float32)
+        return float(accuracy(fit(tf.constant(all_weights)), *map(tf.constant, data.test)))
 
     return test_accuracy
 
@@ -174,86 +173,31 @@ def run(
     output: Path | None = None,
     resume: bool = True,
 ) -> Outcome:
-    """All methods for all seeds; `data` gives the split of a seed."""
-    results: list[dict[str, Any]] = []
-    histories, timing = {}, {}
+    """Runs all methods for all seeds; `data` maps a seed to its split."""
+    outcome = Outcome([], {}, {})
     for seed in config.seeds:
         split = data(seed)
         fit = fitter(config, split)
-        everything = np.ones(len(split.noisy))
-        results.append(_row("oracle", seed, fit(~split.noisy * everything), f1=1.0))
-        results.append(_row("baseline", seed, fit(everything)))
+        ones = np.ones(len(split.noisy))
+        outcome.results.append(_row("oracle", seed, fit(~split.noisy * ones), f1=1.0))
+        outcome.results.append(_row("baseline", seed, fit(ones)))
         for radius in config.radius:
             method = f"DH-{radius:g}"
             directory = output and output / "runs" / f"{method}-seed-{seed}"
             result = clean(config, split, radius, callbacks(radius, seed, directory), directory, resume)
             weights = result.hypers["weights"].numpy()
-            found = detection(weights, split.noisy)
-            row = _row(method, seed, fit(weights > 0), fit(weights), found.pop("F1"))
-            results.append(row | found)
-            histories[radius, seed] = [{n: v for n, v in r.items() if n != "seconds"} for r in result.history]
-            timing[f"{method} seed {seed}"] = result.history[-1]["seconds"]
-    return Outcome(results, histories, timing)
+            detected = detection(weights, split.noisy)
+            outcome.results.append(_row(method, seed, fit(weights > 0), fit(weights), detected.pop("F1")) | detected)
+            outcome.histories[radius, seed] = [{n: v for n, v in r.items() if n != "seconds"} for r in result.history]
+            outcome.timing[f"{method} seed {seed}"] = result.history[-1]["seconds"]
+    return outcome
 
 
-def _row(method: str, seed: int, accuracy: float, weighted: float | None = None, f1: float | None = None) -> dict[str, Any]:
+def _row(method: str, seed: int, accuracy: float, weighted: float | None = None, f1: float | None = None) -> Row:
     return {"method": method, "seed": seed, "accuracy": accuracy, "f1": f1, "accuracy_weighted": weighted}
 
 
 @functools.cache
 def load(source: str, seed: int) -> mnist.NoisySplit:
-    """The digits of a source, split and corrupted by a seed."""
+    """The digits of a source, split and corrupted with a seed."""
     return mnist.noisy_split(mnist.load(source, seed), seed)
-
-
-def config_from_flags() -> Config:
-    """The preset, with every flag that was given in its place."""
-    return dataclasses.replace(PRESETS[FLAGS.preset], **common.given(Config))
-
-
-def main() -> None:
-    """Flags to config, run, report."""
-    config, output = config_from_flags(), Path(FLAGS.output_dir)
-    first = hyper_cleaning_report.FirstDiscarded
-
-    def callbacks(radius: float, seed: int, directory: Path | None) -> Sequence[rf.Callback]:
-        assert directory is not None
-        bar = rf.ProgressBar(("F1", "test accuracy"), f"DH-{radius:g} seed {seed}")
-        log = [rf.TensorBoard(directory / "tensorboard", every=5)] if FLAGS.tensorboard else []
-        return [bar, rf.CSVLogger(directory / "history.csv"), first(directory / "first_discarded.npy"), *log]
-
-    free = ("radius", "seeds", "hyper_iterations")  # what directories are named after, and what may be extended
-    settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
-    common.keep_settings(output / "settings.json", settings, FLAGS.resume)
-    began = time.perf_counter()
-    outcome = run(config, functools.partial(load, config.source), callbacks, output, FLAGS.resume)
-    if not meshes.writes():
-        return
-    timing = {**outcome.timing, "whole run": time.perf_counter() - began}
-    common.write_results(output / "results.json", config, outcome.results, timing)
-    split = load(config.source, config.seeds[0])
-    print(hyper_cleaning_report.write(output, config.radius, config.seeds, outcome.results, outcome.histories, split))
-
-
-def define_flags() -> None:
-    """Every field of the config is a flag; those not given come from the preset."""
-    flags.DEFINE_enum("preset", "quick", sorted(PRESETS), "quick: R = 1000, one seed; paper: four R, three seeds.")
-    flags.DEFINE_string("output_dir", "results/data_hyper_cleaning", "Where results go; a stopped run goes on from here.")
-    flags.DEFINE_bool("resume", True, "Go on where a stopped run in output_dir was; --noresume starts afresh.")
-    flags.DEFINE_bool("tensorboard", True, "Write TensorBoard logs to output_dir/runs/*/tensorboard.")
-    meshes.define_flag()
-    flags.DEFINE_list("radius", None, "Bounds R on the sum of the weights, one run for each.")
-    flags.DEFINE_list("seeds", None, "Seeds of split and corruption, one run for each.")
-    flags.DEFINE_integer("steps", None, "T: inner gradient-descent steps.", lower_bound=1)
-    flags.DEFINE_float("inner_rate", None, "Inner learning rate, times N / R.", lower_bound=0.0)
-    flags.DEFINE_float("hyper_rate", None, "Learning rate of projected Adam.", lower_bound=0.0)
-    flags.DEFINE_integer("hyper_iterations", None, "Updates of the weights.", lower_bound=1)
-    flags.DEFINE_integer("fit_steps", None, "Steps of the models that are compared.", lower_bound=1)
-    flags.DEFINE_float("fit_rate", None, "Learning rate of the models that are compared.", lower_bound=0.0)
-    flags.DEFINE_enum("source", None, ["embedded", "tfds"], "Where the digits come from.")
-
-
-def command_line() -> None:
-    """Defines the flags and runs."""
-    define_flags()
-    common.run_main(main)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,9 @@ import numpy as np
 
 import rfho2 as rf
 from data.mnist import NoisySplit
-from experiments.common import binary as common
+from experiments.common import figures
+from experiments.common.results import write_text
+from experiments.data_hyper_cleaning.experiment import Config, History, Outcome, Row
 from rfho2.core.types import Hypers
 
 PAPER = {
@@ -23,25 +24,25 @@ PAPER = {
     "DH-2500": (90.09, 0.9217),
 }
 
-Histories = dict[tuple[float, int], list[dict[str, float]]]
+Histories = dict[tuple[float, int], History]
 
 
 class FirstDiscarded(rf.Callback):
-    """Notes the hyper-iteration at which each weight was first 0 (-1: never), in a file that a resumed run goes on with."""
+    """Records the first hyper-iteration at which each weight was 0 (-1: never), in a file that a resumed run continues."""
 
     def __init__(self, path: Path):
         self._path = path
         self._when: np.ndarray | None = None
 
     def on_start(self, run: rf.Run) -> None:
-        """Takes up what was noted before the first hyper-iteration of this run."""
+        """Reads what was recorded before the first hyper-iteration of this run."""
         self._when = np.full(run.hypers["weights"].shape, -1)
         if run.first > 0 and self._path.exists():
             before = np.load(self._path, allow_pickle=False)
             self._when = np.where(before < run.first, before, -1)
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: rf.HyperGradient, extra: dict[str, Any]) -> None:
-        """Notes who is 0 now for the first time."""
+        """Records the weights that are 0 for the first time."""
         assert self._when is not None
         self._when[(self._when < 0) & (hypers["weights"].numpy() == 0)] = k
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,25 +51,18 @@ class FirstDiscarded(rf.Callback):
         draft.replace(self._path)
 
 
-def write(
-    output: Path,
-    radii: Sequence[float],
-    seeds: Sequence[int],
-    results: list[dict[str, Any]],
-    histories: Histories,
-    split: NoisySplit,
-) -> str:
-    """Writes table and figures; returns the table."""
-    table = table_1(results)
-    common.write_text(output / "table_1.md", table)
-    figure_2(histories, output / "figure_2")
-    when = np.load(output / "runs" / f"DH-{radii[0]:g}-seed-{seeds[0]}" / "first_discarded.npy", allow_pickle=False)
-    discarded_first(when, split, output / "discarded_first")
+def write(output: Path, config: Config, outcome: Outcome, split: NoisySplit) -> str:
+    """Writes the table and the figures; returns what to print. `split` is that of the first seed."""
+    table = table_1(outcome.results)
+    write_text(output / "table_1.md", table)
+    figure_2(outcome.histories, output / "figure_2")
+    first_run = output / "runs" / f"DH-{config.radius[0]:g}-seed-{config.seeds[0]}"
+    discarded_first(np.load(first_run / "first_discarded.npy", allow_pickle=False), split, output / "discarded_first")
     return f"{table}\nWritten to {output}: table_1.md, figure_2.png, discarded_first.png, results.json, runs/*/history.csv."
 
 
-def table_1(results: list[dict[str, Any]]) -> str:
-    """Table 1 of the paper beside ours: mean over the seeds, and half the distance between the extremes."""
+def table_1(results: list[Row]) -> str:
+    """Table 1, ours and the paper's: means over the seeds ± half the distance between the extremes."""
     methods = list(dict.fromkeys(row["method"] for row in results))
     seeds = len({row["seed"] for row in results})
     ours = f"accuracy % ({seeds} seed{'s' if seeds > 1 else ''})"
@@ -90,18 +84,18 @@ def table_1(results: list[dict[str, Any]]) -> str:
 
 
 def _spread(values: list[float | None], scale: float, digits: int) -> str:
-    known = [scale * value for value in values if value is not None]
-    if not known:
+    scaled = [scale * value for value in values if value is not None]
+    if not scaled:
         return "-"
-    mean = f"{np.mean(known):.{digits}f}"
-    return mean if len(known) == 1 or np.ptp(known) == 0 else f"{mean} ± {np.ptp(known) / 2:.{digits}f}"
+    mean = f"{np.mean(scaled):.{digits}f}"
+    return mean if len(scaled) == 1 or np.ptp(scaled) == 0 else f"{mean} ± {np.ptp(scaled) / 2:.{digits}f}"
 
 
 def figure_2(histories: Histories, path: Path) -> None:
-    """Like the paper's: accuracies, and true and false positives; one line for each R, the mean of the seeds."""
+    """Figure 2: accuracies, and true and false positives; one line per R, the mean over the seeds."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     radii = list(dict.fromkeys(radius for radius, _ in histories))
-    for radius, colour in zip(radii, plt.cm.viridis(np.linspace(0, 0.85, len(radii))), strict=True):
+    for radius, colour in zip(radii, figures.colours(len(radii)), strict=True):
         runs = [history for (r, _), history in histories.items() if r == radius]
         k = [row["iteration"] for row in runs[0]]
         mean = {name: np.mean([[row[name] for row in run] for run in runs], axis=0) for name in runs[0][0]}
@@ -113,14 +107,14 @@ def figure_2(histories: Histories, path: Path) -> None:
     right.set(
         xlabel="hyper-iterations", ylabel="examples", title="Discarded: corrupted (solid), clean (dashed)", ylim=(0, None)
     )
+    figures.add_grids((left, right))
     for axis in (left, right):
-        axis.grid(alpha=0.3)
         axis.legend()
-    common.save_figure(figure, path)
+    figures.save_figure(figure, path)
 
 
 def discarded_first(when: np.ndarray, split: NoisySplit, path: Path, count: int = 40) -> None:
-    """The digits whose weight was 0 first, each with its given label, and the true one where that differs."""
+    """Draws the digits that were discarded first, with their given labels, and the true ones where these differ."""
     order = np.lexsort((np.arange(len(when)), np.where(when < 0, np.iinfo(when.dtype).max, when)))
     chosen = [i for i in order[:count] if when[i] >= 0]
     columns = 10
@@ -132,11 +126,11 @@ def discarded_first(when: np.ndarray, split: NoisySplit, path: Path, count: int 
         axis.imshow(split.train.images[i].reshape(28, 28), cmap="gray_r")
         given, true = split.train.labels[i], split.true_labels[i]
         axis.set_title(
-            f"{given}, is {true}" if split.noisy[i] else f"{given}, right",
+            f"{given}, is {true}" if split.noisy[i] else f"{given}, correct",
             fontsize=9,
             color="tab:red" if split.noisy[i] else "tab:green",
         )
     figure.suptitle(
-        f"The first {len(chosen)} discarded digits: label given, and what the digit is (red: corrupted, green: clean)"
+        f"The first {len(chosen)} discarded digits: given label, and what the digit is (red: corrupted, green: clean)"
     )
-    common.save_figure(figure, path)
+    figures.save_figure(figure, path)

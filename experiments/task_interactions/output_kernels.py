@@ -1,18 +1,18 @@
-"""The two multitask methods of the paper's Appendix B (Table 4), which learn how classes interact as a model parameter.
+"""The two multitask methods of the paper's Appendix B (Table 4), which learn the interactions as model parameters.
 
     Dinuzzo et al. 2011, "Learning output kernels with block coordinate descent": `dinuzzo`
     Jawanpuria et al. 2015, "Efficient output kernel learning for multiple tasks", p = 2 or 4/3: `jawanpuria`
 
 Both fit linear scores F = X W and, jointly, a positive semidefinite output kernel T [K, K]: they minimise
 loss(F) + tr(W T^-1 W') / 2 + |T|_p^p / p, where |T|_p is the p-norm of the entries; then W = X' A T for some A [n, K].
-Replacing T by s T shows that a factor before the last term only rescales the one before the loss, so that each method has
-one strength to choose. Everything is done with the Gram matrix G = X X'.
+Replacing T by s T shows that a factor in front of the last term only rescales the factor in front of the loss, so that each
+method has one strength to choose. All computations use the Gram matrix G = X X'.
 
-Rows are centred on the mean of the rows fitted to and scaled to a mean squared norm of 1, so that one grid suits any
-features. Classes should be balanced, as no offsets are fitted. For the squared loss that is exact: with centred rows, W and
-T do not depend on the mean of the targets, and the offsets would be that mean, the same for all classes; so one-hot labels
-do as well as centred ones. With the squared hinge it is a choice: a constant column, which would enter every interaction,
-changed the mean validation accuracy of a dozen splits by less than one point.
+The rows are centred on the mean of the fitted rows and scaled to a mean squared norm of 1, so that one grid suits any
+features. No offsets are fitted, so the classes should be balanced. For the squared loss nothing is lost: with centred rows,
+W and T do not depend on the mean of the targets, and the offsets would be that mean, the same for all classes. One-hot
+labels therefore do as well as centred ones. For the squared hinge it is a choice: a constant column, which would enter every
+interaction, changed the mean validation accuracy over a dozen splits by less than one point.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-# From where validation accuracy has dropped to where it hardly changes, strongest regularisation first.
+# From where the validation accuracy has dropped to where it hardly changes, strongest regularisation first.
 STRENGTHS = tuple(10.0 ** np.arange(1.0, -1.51, -0.25))  # lambda of `dinuzzo`
 COSTS = tuple(10.0 ** np.arange(-1.5, 1.51, 0.25))  # C of `jawanpuria`
 
@@ -31,9 +31,10 @@ Labelled = tuple[np.ndarray, np.ndarray]
 """Features [n, d] and labels 0..K-1 [n]."""
 
 
-class Found(NamedTuple):
-    """What a method reaches, as shares: on the validation set, on the test set, and there after a re-fit to all but it.
+class Fitted(NamedTuple):
+    """The chosen settings of a method and its accuracies, as shares of the examples.
 
+    `accuracy` is that on the test set, `accuracy_refit` the same after a re-fit to training and validation sets together.
     `interactions` is the output kernel [K, K] before the re-fit.
     """
 
@@ -57,21 +58,21 @@ Solver = Callable[[np.ndarray, np.ndarray, float], tuple[np.ndarray, np.ndarray]
 """(Gram matrix, one-hot labels, strength) -> A, T."""
 
 
-def dinuzzo(train: Labelled, validation: Labelled, test: Labelled, strengths: Sequence[float] = STRENGTHS) -> Found:
+def dinuzzo(train: Labelled, validation: Labelled, test: Labelled, strengths: Sequence[float] = STRENGTHS) -> Fitted:
     """Squared loss on one-hot labels, lambda chosen on the validation set.
 
     Args:
-      strengths: the lambdas to try, strongest first: that one wins a tie.
+      strengths: the values of lambda to try, strongest first: in a tie, the first one is chosen.
     """
     return _search("Dinuzzo 2011", "lambda", block_descent, strengths, (train, validation, test))
 
 
-def jawanpuria(train: Labelled, validation: Labelled, test: Labelled, p: float, costs: Sequence[float] = COSTS) -> Found:
+def jawanpuria(train: Labelled, validation: Labelled, test: Labelled, p: float, costs: Sequence[float] = COSTS) -> Fitted:
     """Squared hinge loss of each class against the rest, C chosen on the validation set.
 
     Args:
-      p: of the norm of the output kernel; 2 or 4/3, or any other with p / (p - 1) an even number.
-      costs: the Cs to try, strongest regularisation first: that one wins a tie.
+      p: the exponent of the norm of the output kernel; 2, 4/3, or any other for which p / (p - 1) is an even number.
+      costs: the values of C to try, strongest regularisation first: in a tie, the first one is chosen.
     """
     power = conjugate(p)
 
@@ -88,22 +89,22 @@ def _search(
     grid: Sequence[float],
     parts: tuple[Labelled, Labelled, Labelled],
     fixed: dict[str, float] | None = None,
-) -> Found:
-    """The first of the best on the validation set; the re-fit keeps its setting."""
+) -> Fitted:
+    """Chooses the setting of the best validation accuracy; the re-fit keeps it."""
     train, validation, test = parts
     classes = 1 + max(int(np.max(labels)) for _, labels in parts)
     models = [_fit(solver, train, classes, value) for value in grid]
     accuracies = [_accuracy(model, validation) for model in models]
     best = int(np.argmax(accuracies))  # the first one among equals
     both = np.concatenate([train[0], validation[0]]), np.concatenate([train[1], validation[1]])
-    again = _fit(solver, both, classes, grid[best])
+    refitted = _fit(solver, both, classes, grid[best])
     settings = {name: float(grid[best]), **(fixed or {})}
-    outcome = accuracies[best], _accuracy(models[best], test), _accuracy(again, test)
-    return Found(method, settings, *outcome, models[best].interactions)
+    outcome = accuracies[best], _accuracy(models[best], test), _accuracy(refitted, test)
+    return Fitted(method, settings, *outcome, models[best].interactions)
 
 
 def _fit(solver: Solver, data: Labelled, classes: int, value: float) -> Model:
-    rows = np.asarray(data[0], np.float64)  # half precision would not do for the Gram matrix
+    rows = np.asarray(data[0], np.float64)  # half precision is too coarse for the Gram matrix
     mean = rows.mean(0)
     scale = np.sqrt(np.mean(np.sum((rows - mean) ** 2, axis=1)))
     rows = (rows - mean) / scale
@@ -126,9 +127,9 @@ def okl_objective(gram: np.ndarray, targets: np.ndarray, strength: float, a: np.
 def block_descent(
     gram: np.ndarray, targets: np.ndarray, strength: float, tolerance: float = 1e-4, iterations: int = 3000
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Minimises `okl_objective` over A and L in turn, from L = 0. It is invex: where both gradients vanish is the minimum.
+    """Minimises `okl_objective` over A and L in turn, from L = 0. It is invex: the minimum is where both gradients vanish.
 
-    After the step in A the gradient in L is L - A' G A / 2: `tolerance` bounds its norm relative to that of L.
+    After the step in A, the gradient in L is L - A' G A / 2: `tolerance` bounds its norm relative to that of L.
     """
     eigen = np.linalg.eigh(gram)
     kernel = np.zeros((targets.shape[1],) * 2)
@@ -143,7 +144,7 @@ def block_descent(
 def coefficient_step(
     eigen: tuple[np.ndarray, np.ndarray], targets: np.ndarray, strength: float, kernel: np.ndarray
 ) -> np.ndarray:
-    """The minimiser in A: the Sylvester equation G A L + lambda A = Y, diagonal in the eigenvectors of G (given) and L."""
+    """The minimiser in A, which solves G A L + lambda A = Y: a division in the eigenvectors of G (`eigen`) and of L."""
     values, vectors = eigen
     kernel_values, kernel_vectors = np.linalg.eigh(kernel)
     scaled = vectors.T @ targets @ kernel_vectors / (values[:, None] * kernel_values + strength)
@@ -156,8 +157,9 @@ def kernel_step(
     """The minimiser in L, symmetric and positive semidefinite.
 
     With E = G A, M = E'E + lambda I and R = sym(E'Y) - lambda A'E / 2, the minimiser among symmetric matrices solves
-    M L + L M = 2 R: in the eigenvectors of E'E a division. If it is indefinite (seen for small lambda only), up to `steps`
-    steps of projected gradient start from the better one of its projection and `before`: the objective falls in any case.
+    M L + L M = 2 R, which is a division in the eigenvectors of E'E. If it is indefinite (seen for small lambda only), up to
+    `steps` projected gradient steps start from its projection or from `before`, whichever is better: the objective falls in
+    any case.
     """
     fitted = gram @ a
     square, right = fitted.T @ fitted, _symmetric(fitted.T @ targets - strength / 2 * (a.T @ fitted))
@@ -186,7 +188,7 @@ def _semidefinite(matrix: np.ndarray) -> np.ndarray:
 
 
 def conjugate(p: float) -> int:
-    """q = p / (p - 1), which must be even: then T below is an odd power, entry by entry, and so positive semidefinite."""
+    """q = p / (p - 1), which must be even: then `output_kernel` is an odd elementwise power, hence positive semidefinite."""
     q = round(p / (p - 1)) if 1 < p <= 2 else 0
     if q < 2 or q % 2 or not np.isclose(p, q / (q - 1), rtol=1e-3):
         raise ValueError(f"p is {p}; choose one with p / (p - 1) an even number, such as 2 or 4/3.")
@@ -194,18 +196,18 @@ def conjugate(p: float) -> int:
 
 
 def output_kernel(gram: np.ndarray, a: np.ndarray, power: int) -> np.ndarray:
-    """T = (A' G A / 2)^(q - 1), entry by entry: the minimiser of |T|_p^p / p - tr(A' G A T) / 2."""
+    """T = (A' G A / 2)^(q - 1), elementwise: the minimiser of |T|_p^p / p - tr(A' G A T) / 2."""
     return _symmetric(a.T @ gram @ a / 2) ** (power - 1)
 
 
 def negative_dual(
     beta: np.ndarray, gram: np.ndarray, signs: np.ndarray, cost: float, power: int
 ) -> tuple[float, np.ndarray]:
-    """What is minimised, and its gradient, with A = Y beta and beta >= 0.
+    """The negative of the dual and its gradient, where A = Y beta (elementwise) and beta >= 0.
 
     The primal is C / 2 sum max(0, 1 - Y F)^2 + tr(W T^-1 W') / 2 + |T|_p^p / p. For fixed T its dual is the maximum over
-    beta of sum beta - |beta|^2 / (2 C) - tr(A' G A T) / 2 + |T|_p^p / p, concave in beta and convex in T, so that the
-    minimum over T may be taken first. It is at `output_kernel`, semidefinite without a constraint, and leaves
+    beta of sum beta - |beta|^2 / (2 C) - tr(A' G A T) / 2 + |T|_p^p / p, which is concave in beta and convex in T, so that
+    the minimum over T may be taken first. It is attained at `output_kernel`, semidefinite without a constraint, and leaves
     sum beta - |beta|^2 / (2 C) - sum (A' G A / 2)^q / q.
     """
     beta = beta.reshape(signs.shape)
@@ -220,10 +222,11 @@ def negative_dual(
 def solve_dual(gram: np.ndarray, signs: np.ndarray, cost: float, power: int) -> tuple[np.ndarray, np.ndarray]:
     """A and T at the maximum of the dual.
 
-    The authors' loss was the hinge; its square makes the dual smooth and strictly concave, and L-BFGS-B reaches the maximum.
+    The authors used the hinge loss; its square makes the dual smooth and strictly concave, so that L-BFGS-B reaches the
+    maximum.
     """
     options = {"maxiter": 3000, "maxfun": 10_000, "ftol": 1e-10, "gtol": 1e-6, "maxcor": 20}
-    found = minimize(
+    solution = minimize(
         negative_dual,
         np.zeros(signs.size),
         (gram, signs, cost, power),
@@ -232,5 +235,5 @@ def solve_dual(gram: np.ndarray, signs: np.ndarray, cost: float, power: int) -> 
         bounds=[(0, None)] * signs.size,
         options=options,
     )
-    a = signs * found.x.reshape(signs.shape)
+    a = signs * solution.x.reshape(signs.shape)
     return a, output_kernel(gram, a, power)

@@ -1,4 +1,4 @@
-"""`--mesh`: the experiments in two processes come to what they come to in one."""
+"""`--mesh`: experiments in two processes have the results of one process."""
 
 import csv
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.distribute.test_distribute import launch
 
-EXPERIMENTS = {  # module: (flags, the history of a run)
+EXPERIMENTS = {  # name: (flags, file with the history of a run)
     "data_hyper_cleaning": (
         ["--hyper_iterations=4", "--steps=5", "--fit_steps=5", "--radius=1000", "--seeds=0"],
         "runs/DH-1000-seed-0/history.csv",
@@ -30,7 +30,7 @@ def history(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_two_processes_come_to_what_one_comes_to(name, tmp_path):
+def test_two_processes_have_the_results_of_one(name, tmp_path):
     flags, place = EXPERIMENTS[name]
     module = f"experiments.{name}"
     speech = [f"--cache_dir={tmp_path / 'speech'}"] if name == "phone_classification" else []
@@ -49,9 +49,3 @@ def test_two_processes_come_to_what_one_comes_to(name, tmp_path):
         )
     assert [row["value"] for row in together] == pytest.approx([row["value"] for row in alone], rel=1e-5)
     assert not list((tmp_path / "2").rglob("*.draft"))
-
-
-def test_a_mesh_starts_from_nothing_only_in_another_directory(tmp_path):
-    (ended,) = launch(1, f"--output_dir={tmp_path}", "--mesh", "--noresume", module="experiments.data_hyper_cleaning")
-    assert ended.code == 1
-    assert "--mesh does not go with --noresume" in ended.out + ended.err
