@@ -1,1 +1,1 @@
-"""Readers of the data sets that the experiments use."""
+"""Readers for the data sets that the experiments use."""

@@ -1,4 +1,7 @@
-"""One process at a time for each entry of a cache; the others wait, and then find it made."""
+"""Locks for cache entries: one process builds an entry while the others wait, and then read it.
+
+`rfho2.driver.locks` does the opposite: it refuses a second process, because two runs may never share a directory.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ except ImportError:  # not a Unix
     fcntl = None  # type: ignore[assignment]
 
 TRIES = 1000
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what disks say that have none, as on some clusters
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # raised by file systems without locks, as on some clusters
 
 _held: set[Path] = set()
 _guard = threading.Lock()
@@ -26,11 +29,12 @@ _guard = threading.Lock()
 def alone(entry: Path, wait: bool = True) -> Iterator[None]:
     """Holds `<entry>.lock` while the body runs.
 
-    A lock saves double work and keeps a broken entry from being removed twice. The entry has to be moved into place whole
-    all the same: systems and disks without locks go on without one, and so does a second thread of this process.
+    A lock avoids duplicate work and keeps a broken entry from being removed twice. It is no substitute for moving a
+    finished entry into place atomically: systems and disks without locks proceed without one, and so does a second
+    thread of this process.
 
     Args:
-      wait: False raises BlockingIOError where another process holds it.
+      wait: False raises BlockingIOError if another process holds the lock.
     """
     entry = entry.absolute()
     with _guard:
@@ -46,19 +50,19 @@ def alone(entry: Path, wait: bool = True) -> Iterator[None]:
         yield
     finally:
         if descriptor is not None:
-            file.unlink(missing_ok=True)  # while it is held: afterwards it may be another's
+            file.unlink(missing_ok=True)  # while the lock is held: afterwards the file may belong to another process
             os.close(descriptor)
         with _guard:
             _held.discard(entry)
 
 
 def _locked(file: Path, wait: bool) -> int | None:
-    """An open descriptor that has the lock; None where there are no locks, or none that can be relied on."""
+    """An open descriptor that holds the lock; None where the system or the disk has no reliable locks."""
     for _ in range(TRIES if fcntl else 0):
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             _lock(descriptor, file, wait)
-            if _is(file, descriptor):
+            if _is_open_as(file, descriptor):
                 return descriptor
         except BaseException as error:
             os.close(descriptor)
@@ -66,7 +70,7 @@ def _locked(file: Path, wait: bool) -> int | None:
                 file.unlink(missing_ok=True)
                 return None
             raise
-        os.close(descriptor)  # who had it removed it: another file has this name now, or none
+        os.close(descriptor)  # the previous holder removed the file: the name is free, or belongs to a new file
     return None
 
 
@@ -80,8 +84,8 @@ def _lock(descriptor: int, file: Path, wait: bool) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
-def _is(file: Path, descriptor: int) -> bool:
-    """Whether the file of this name is the one that is open."""
+def _is_open_as(file: Path, descriptor: int) -> bool:
+    """Whether `descriptor` refers to the file that has this name now."""
     try:
         return os.path.samestat(file.stat(follow_symlinks=False), os.fstat(descriptor))
     except FileNotFoundError:

@@ -1,1 +1,1 @@
-"""Speech: audio files, features, phones, TIMIT in both layouts, and a synthetic corpus."""
+"""Speech: audio files, acoustic features, phones, TIMIT in two layouts, and a synthetic corpus."""

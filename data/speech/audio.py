@@ -1,4 +1,4 @@
-"""Speech as 16-bit numbers, 16,000 a second, one channel: RIFF (.wav) and NIST SPHERE files, read and written."""
+"""Reads and writes speech, 16-bit mono at 16 kHz, as RIFF (.wav) and NIST SPHERE files."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 from data.errors import DataError
 
 RATE = 16000
-PCM, EXTENSIBLE = 1, 0xFFFE  # RIFF format tags; the second has the true one further on
-SPHERE_HEADER = 1024  # bytes; a header says its own length, and this is what all that we write have
+PCM, EXTENSIBLE = 1, 0xFFFE  # RIFF format tags; the second is followed by the actual one
+SPHERE_HEADER = 1024  # bytes in the headers written here; those that are read state their own length
 BYTE_ORDERS = {"01": "<i2", "10": ">i2"}
 
 
 def read_wave(path: Path) -> np.ndarray:
-    """The samples, int16 [n]; the first bytes say which of the two formats it is, whatever the name of the file."""
+    """The samples, int16 [n]; the first bytes determine the format, whatever the name of the file."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise DataError(f"{path} is not there; a .wav file must stand beside every .phn file.") from None
+        raise DataError(f"{path} does not exist; every .phn file needs a .wav file beside it.") from None
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); choose a file that can.") from None
+        raise DataError(f"{path} cannot be read ({error.strerror}); choose a readable file.") from None
     if not content:
         raise DataError(f"{path} is empty; copy it again.")
     if content[:4] == b"RIFF" and content[8:12] == b"WAVE":
@@ -33,7 +33,7 @@ def read_wave(path: Path) -> np.ndarray:
 
 
 def write_riff(path: Path, samples: np.ndarray) -> None:
-    """A .wav file of int16 samples."""
+    """Writes int16 samples as a .wav file."""
     content = _checked(samples, path).astype("<i2").tobytes()
     form = struct.pack("<4sIHHIIHH", b"fmt ", 16, PCM, 1, RATE, 2 * RATE, 2, 16)
     head = b"RIFF" + struct.pack("<I", 4 + len(form) + 8 + len(content)) + b"WAVE"
@@ -41,10 +41,10 @@ def write_riff(path: Path, samples: np.ndarray) -> None:
 
 
 def write_sphere(path: Path, samples: np.ndarray, byte_format: str = "01") -> None:
-    """A NIST SPHERE file of int16 samples.
+    """Writes int16 samples as a NIST SPHERE file.
 
     Args:
-      byte_format: "01" for the low byte first, "10" for the high one.
+      byte_format: "01" for little-endian samples, "10" for big-endian ones.
     """
     content = _checked(samples, path).astype(BYTE_ORDERS[byte_format]).tobytes()
     lines = (
@@ -62,23 +62,23 @@ def write_sphere(path: Path, samples: np.ndarray, byte_format: str = "01") -> No
 
 
 def _riff(content: bytes, path: Path) -> np.ndarray:
-    """Goes from chunk to chunk: a name, a length, so many bytes, and one more where the length is odd."""
-    at, form = 12, b""
-    while at + 8 <= len(content):
-        name, length = struct.unpack_from("<4sI", content, at)
-        at += 8
+    """The samples of the first data chunk; a chunk is a name, a length and that many bytes, padded to an even number."""
+    position, form = 12, b""
+    while position + 8 <= len(content):
+        name, length = struct.unpack_from("<4sI", content, position)
+        position += 8
         if name == b"fmt ":
-            form = content[at : at + length]
+            form = content[position : position + length]
         elif name == b"data":
             _check_form(form, path)
-            return _samples(content, at, length // 2, "<i2", path)
-        at += length + length % 2
+            return _samples(content, position, length // 2, "<i2", path)
+        position += length + length % 2
     raise DataError(f"{path} has no 'data' chunk within its {len(content)} bytes; it is cut off: copy it again.")
 
 
 def _check_form(form: bytes, path: Path) -> None:
     if len(form) < 16:
-        raise DataError(f"{path} has no whole 'fmt ' chunk before its samples; it is broken: copy it again.")
+        raise DataError(f"{path} has no complete 'fmt ' chunk before its samples; it is broken: copy it again.")
     tag, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", form)
     if tag == EXTENSIBLE and len(form) >= 26:
         (tag,) = struct.unpack_from("<H", form, 24)
@@ -91,14 +91,14 @@ def _sphere(content: bytes, path: Path) -> np.ndarray:
     fields, start = _sphere_header(content, path)
     coding = fields.get("sample_coding", "pcm")
     if "shorten" in coding:
-        raise DataError(f"{path} is compressed ({coding[:60]}); uncompress it with `sph2pipe -f rif {path.name} out.wav`.")
+        raise DataError(f"{path} is compressed ({coding[:60]}); decompress it with `sph2pipe -f rif {path.name} out.wav`.")
     if coding != "pcm":
         raise DataError(f"{path} has sample_coding '{coding[:60]}'; convert it to pcm, for example with sph2pipe.")
     numbers = []
     for name, default in (("channel_count", "1"), ("sample_rate", ""), ("sample_n_bytes", ""), ("sample_count", "")):
         text = fields.get(name, default)
         if not (text.isascii() and text.isdecimal() and len(text) < 10):
-            raise DataError(f"{path} has {name} '{text[:60]}' in its header; a whole number is needed: copy it again.")
+            raise DataError(f"{path} has {name} '{text[:60]}' in its header; an integer is needed: copy it again.")
         numbers.append(int(text))
     channels, rate, width, count = numbers
     _check_kind(channels, rate, 8 * width, path)
@@ -111,10 +111,10 @@ def _sphere(content: bytes, path: Path) -> np.ndarray:
 
 
 def _sphere_header(content: bytes, path: Path) -> tuple[dict[str, str], int]:
-    """Lines of name, type and value between the length of the header and `end_head`; and that length."""
+    """The fields, from lines of name, type and value up to `end_head`, and the length of the header."""
     length = content[8:16].strip()
     if not length.isdigit():
-        raise DataError(f"{path} has the length {length!r} in its NIST_1A header; a number is needed: copy it again.")
+        raise DataError(f"{path} has the length {length!r} in its NIST_1A header; an integer is needed: copy it again.")
     lines = content[16 : int(length)].decode("latin-1").splitlines()
     if "end_head" not in (line.strip() for line in lines):
         raise DataError(
@@ -136,13 +136,13 @@ def _check_kind(channels: int, rate: int, bits: int, path: Path) -> None:
         )
 
 
-def _samples(content: bytes, start: int, count: int, kind: str, path: Path) -> np.ndarray:
-    there = max(len(content) - start, 0) // 2
+def _samples(content: bytes, start: int, count: int, dtype: str, path: Path) -> np.ndarray:
+    available = max(len(content) - start, 0) // 2
     if not count:
         raise DataError(f"{path} has no samples; copy it again.")
-    if there < count:
-        raise DataError(f"{path} has {there} samples, but its header says {count}; it is cut off: copy it again.")
-    return np.frombuffer(content, kind, count, start).astype(np.int16)
+    if available < count:
+        raise DataError(f"{path} has {available} samples, but its header says {count}; it is cut off: copy it again.")
+    return np.frombuffer(content, dtype, count, start).astype(np.int16)
 
 
 def _checked(samples: np.ndarray, path: Path) -> np.ndarray:

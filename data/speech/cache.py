@@ -1,4 +1,4 @@
-"""Features of speech kept on disk: one memory-mapped array and some small ones, checked by checksums, never half there."""
+"""A cache of speech features on disk: one memory-mapped array and a few small ones, with checksums, written atomically."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from data import locks
 from data.errors import DataError
 
 LARGE, SMALL, META = "features.npy", "index.npz", "meta.json"
-BLOCK = 1 << 22  # bytes read at a time for a checksum
+BLOCK = 1 << 22  # bytes per read when computing a checksum
 
-# What numpy, zipfile and json were seen to raise on files that are cut off, changed or something else.
+# Raised by numpy, zipfile and json on files that are cut off, corrupted or of another kind.
 BROKEN = (OSError, ValueError, EOFError, KeyError, TypeError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error)
 
 Write = Callable[[np.ndarray], object]
@@ -30,7 +30,7 @@ Build = Callable[[Write], tuple[dict[str, np.ndarray], list[str]]]
 
 
 class Stored(NamedTuple):
-    """What is kept: `features` float32 [n, d], memory-mapped and read-only; small arrays; and lines of text."""
+    """An entry of the cache: `features` float32 [n, d], memory-mapped and read-only; small arrays; and lines of text."""
 
     features: np.ndarray
     arrays: dict[str, np.ndarray]
@@ -38,24 +38,24 @@ class Stored(NamedTuple):
 
 
 def digest(settings: dict[str, Any], root: Path, files: Iterable[Path]) -> str:
-    """A name for what comes of these settings and files; a file is known by its path in `root`, its size and its time."""
+    """A name for what these settings and files produce; a file enters with its path in `root`, its size and its time."""
     state = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for file in files:
         try:
-            found = file.stat()
-            known = [found.st_size, found.st_mtime_ns]
-        except OSError:  # a missing file is one of the things that may change
-            known = []
-        state.update(json.dumps([file.relative_to(root).as_posix(), *known]).encode())
+            status = file.stat()
+            identity = [status.st_size, status.st_mtime_ns]
+        except OSError:  # the file is missing, which is a change too
+            identity = []
+        state.update(json.dumps([file.relative_to(root).as_posix(), *identity]).encode())
     return state.hexdigest()[:24]
 
 
 def cached(folder: Path, width: int, build: Build) -> Stored:
-    """What `folder` holds, or else what `build` makes, which it will hold then.
+    """The entry in `folder`; if there is none, or a broken one, `build` makes it.
 
     Args:
-      width: columns of the features.
-      build: is given a function that appends rows float32 [n, width] to the features; returns the arrays and the notes.
+      width: number of columns of the features.
+      build: receives a function that appends rows float32 [n, width] to the features; returns the arrays and the notes.
     """
     try:
         with contextlib.suppress(*BROKEN):
@@ -63,45 +63,47 @@ def cached(folder: Path, width: int, build: Build) -> Stored:
                 return _open(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with locks.alone(folder):
-            if folder.exists():  # broken, or another process was quicker
+            if folder.exists():  # broken, or another process was faster
                 try:
                     return _open(folder)
                 except BROKEN as error:
-                    warnings.warn(f"{folder} is broken ({error}); it is built again.", stacklevel=2)
-                    with _beside(folder) as aside, contextlib.suppress(FileNotFoundError):
-                        folder.rename(aside / "broken")
+                    warnings.warn(f"{folder} is broken ({error}) and is built again.", stacklevel=2)
+                    with _temporary(folder) as temporary, contextlib.suppress(FileNotFoundError):
+                        folder.rename(temporary / "broken")
             return _built(folder, width, build)
     except OSError as error:
-        raise DataError(f"cache_dir {folder.parent} cannot be used ({error}); choose one with space to write to.") from None
+        raise DataError(
+            f"cache_dir {folder.parent} cannot be used ({error}); choose a writable one with enough space."
+        ) from None
 
 
 def _built(folder: Path, width: int, build: Build) -> Stored:
-    """Everything is written into a folder beside, which then gets its name: others see all of it or nothing."""
-    with _beside(folder) as beside:
-        made = beside / "made"
-        made.mkdir()
-        with (made / LARGE).open("w+b") as file:
+    """Writes into a temporary folder and renames it at the end: other processes see a complete entry or none."""
+    with _temporary(folder) as temporary:
+        entry = temporary / "made"
+        entry.mkdir()
+        with (entry / LARGE).open("w+b") as file:
             arrays, notes = _append(file, width, build)
-        np.savez(made / SMALL, allow_pickle=False, **arrays)
-        checksums = {name: checksum(made / name) for name in (LARGE, SMALL)}
-        (made / META).write_text(json.dumps({"checksums": checksums, "notes": notes}, indent=1))
+        np.savez(entry / SMALL, allow_pickle=False, **arrays)
+        checksums = {name: checksum(entry / name) for name in (LARGE, SMALL)}
+        (entry / META).write_text(json.dumps({"checksums": checksums, "notes": notes}, indent=1))
         try:
-            made.rename(folder)
+            entry.rename(folder)
         except OSError:
-            if not folder.exists():  # or another process came first, with the same
+            if not folder.exists():  # otherwise another process was first, with the same content
                 raise
     return _open(folder)
 
 
 @contextlib.contextmanager
-def _beside(folder: Path) -> Iterator[Path]:
-    """A folder on the same disk, gone at the end; only a killed process leaves it, and it may be deleted then."""
+def _temporary(folder: Path) -> Iterator[Path]:
+    """A temporary folder on the same disk; only a killed process leaves one behind, which may then be deleted."""
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.unfinished-", dir=folder.parent) as name:
         yield Path(name)
 
 
 def _append(file: BinaryIO, width: int, build: Build) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Rows as they come, and at last the header, which says how many; numpy leaves room in it for any number."""
+    """Writes the rows as they are built, then the header with their number; numpy pads headers, so that any number fits."""
     _header(file, 0, width)
     start = file.tell()
     arrays, notes = build(lambda rows: file.write(np.ascontiguousarray(rows, np.float32).data))
@@ -109,7 +111,7 @@ def _append(file: BinaryIO, width: int, build: Build) -> tuple[dict[str, np.ndar
     file.seek(0)
     _header(file, rows, width)
     if file.tell() != start:
-        raise RuntimeError(f"the header of a .npy file takes {file.tell()} bytes for {rows} rows and {start} for none.")
+        raise RuntimeError(f"the header of a .npy file takes {file.tell()} bytes for {rows} rows, but {start} for none.")
     return arrays, notes
 
 
@@ -121,14 +123,14 @@ def _open(folder: Path) -> Stored:
     meta = json.loads((folder / META).read_text())
     for name in (LARGE, SMALL):
         if checksum(folder / name) != meta["checksums"][name]:
-            raise ValueError(f"{name} has another checksum than {META} says")
+            raise ValueError(f"the checksum of {name} differs from that in {META}")
     with np.load(folder / SMALL, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     return Stored(np.load(folder / LARGE, mmap_mode="r", allow_pickle=False), arrays, [str(note) for note in meta["notes"]])
 
 
 def checksum(path: Path) -> int:
-    """CRC-32 of a file, which finds what disks and interruptions do (not what somebody does on purpose)."""
+    """CRC-32 of a file, which detects disk errors and interrupted writes but not deliberate changes."""
     value = 0
     with path.open("rb") as file:
         while block := file.read(BLOCK):

@@ -1,7 +1,7 @@
-"""What an acoustic model sees of speech: 41 numbers every 10 ms, their slopes, and the slopes of these.
+"""Acoustic features: 41 numbers every 10 ms, their slopes over time, and the slopes of these.
 
-A frame is 25 ms. Its 41 numbers are 40 mel-scale cepstral coefficients (the cosine transform of the logarithms of 40 mel
-bands), or these logarithms themselves, and its log energy.
+A frame is 25 ms long. Its 41 numbers are 40 mel-frequency cepstral coefficients (the cosine transform of 40 log mel band
+energies), or the log band energies themselves, and its log energy.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from data.errors import DataError
 from data.speech.audio import RATE
 
 WIDTH, HOP, COEFFICIENTS, FEATURES = 400, 160, 40, 123
-TRANSFORM = 512  # samples, the frame and zeros
+TRANSFORM = 512  # samples: the frame, padded with zeros
 EMPHASIS = 0.97
 REACH = 2  # frames on each side that a slope is fitted to
-FLOOR = 1.0  # of energies before the logarithm, in units of the 16-bit samples squared: rounding alone is above it
+FLOOR = 1.0  # of energies before the logarithm, in squared units of the 16-bit samples; rounding noise alone exceeds it
 KINDS = ("cepstra", "bands")
-VERSION = 1  # to be raised whenever other numbers come out, so that what was stored is not taken for them
+VERSION = 1  # raise it whenever the numbers change, so that cached ones are not mistaken for them
 
 
 def features(samples: np.ndarray, kind: str = "cepstra") -> np.ndarray:
     """float32 [frames, 123] of int16 samples [n], with frames = 1 + (n - 400) // 160: [values, slopes, slopes of slopes].
 
     Args:
-      kind: "cepstra", as the paper says; "bands" leaves out the cosine transform. The higher cepstra hardly vary, and
-        scaling each feature to the same variance makes as much of their noise as of the others.
+      kind: "cepstra", as in the paper; "bands" omits the cosine transform. The higher cepstra hardly vary, and scaling
+        every feature to the same variance amplifies their noise.
     """
     if kind not in KINDS:
         raise DataError(f"kind is '{kind}'; choose one of {', '.join(KINDS)}.")
@@ -53,7 +53,7 @@ def features(samples: np.ndarray, kind: str = "cepstra") -> np.ndarray:
 
 
 def slopes(values: np.ndarray) -> np.ndarray:
-    """Regression over time: d_t = sum_k k (c_{t+k} - c_{t-k}) / (2 sum_k k^2), k = 1..REACH, with the edges repeated."""
+    """Linear regression over time: d_t = sum_k k (c_{t+k} - c_{t-k}) / (2 sum_k k^2), k = 1..REACH, with repeated edges."""
     n, steps = len(values), range(1, REACH + 1)
     padded = np.concatenate([values[:1]] * REACH + [values] + [values[-1:]] * REACH)
     rise = sum(np.float32(k) * (padded[REACH + k :][:n] - padded[REACH - k :][:n]) for k in steps)
@@ -61,7 +61,7 @@ def slopes(values: np.ndarray) -> np.ndarray:
 
 
 def mel_filters() -> np.ndarray:
-    """[TRANSFORM / 2 + 1, COEFFICIENTS]: triangles, each from the centre of the one before to that of the one after.
+    """[TRANSFORM / 2 + 1, COEFFICIENTS]: triangles, each from the centre of its left neighbour to that of its right one.
 
     The centres are equally spaced on the mel scale, 2595 log10(1 + f / 700), over 0..8000 Hz.
     """
@@ -73,7 +73,7 @@ def mel_filters() -> np.ndarray:
 
 
 def _log_energy(samples: np.ndarray, frames: int) -> np.ndarray:
-    """Of the sound as it is, without emphasis and window; whole numbers, so that running sums are exact."""
+    """Log energy of the raw samples, without emphasis or window; cumulative sums of integers are exact."""
     sums = np.concatenate([[0], np.cumsum(samples.astype(np.int64) ** 2)])
     starts = HOP * np.arange(frames)
     return np.log(np.maximum(sums[starts + WIDTH] - sums[starts], FLOOR))

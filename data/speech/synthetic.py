@@ -1,6 +1,7 @@
-"""Speech that nobody spoke, in the flat layout of TIMIT: sentences of a made-up language, by made-up speakers.
+"""Synthetic speech in the flat layout of TIMIT: sentences of an invented language, by invented speakers.
 
-It stands in for a corpus that may not be distributed: results on it show that things work, not how well on people.
+It stands in for a corpus that may not be distributed: results on it show that the code works, not how well it does on
+real speech.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from data.speech.acoustics import Voice, speak
 from data.speech.audio import write_riff
 from data.speech.phones import PHONES
 
-VERSION = 1  # stands in the name of a cached corpus: raise it when other bytes are written
+VERSION = 1  # part of the name of a cached corpus: raise it when the bytes change
 SPOKEN_BY_ALL = 2  # sa1 and sa2
-MOST = 999  # three digits name a speaker
+MAX_NUMBER = 999  # of speakers and of sentences: the name of a speaker has three digits
 WORDS = 400
-PHONES_OF_A_SENTENCE = 38  # with the silences, about 3 s
+PHONES_OF_A_SENTENCE = 38  # including silences; about 3 s
 
-# Repeated as often as they are likely; "+" joins a cluster, "-" is nothing.
+# Repeated in proportion to their probability; "+" joins a cluster, "-" is empty.
 ONSETS = (
     "- - - - - - - - t t t t d d d s s s n n n r r r l l l k k k dh dh dh m m m b b p p f f w w w hh hh hh v y y g g sh jh "
     "ch th z zh s+t s+t p+r t+r k+r g+r f+r p+l k+l b+l s+l s+k k+w s+w s+t+r s+n s+m"
@@ -42,24 +43,24 @@ Word = list[str]
 
 
 def write_corpus(root: Path, speakers: int = 16, sentences: int = 8, seed: int = 0, progress: bool = True) -> Path:
-    """Writes root/dr1-f000/sx1.wav, sx1.phn, ..., all a function of the numbers given; returns `root`.
+    """Writes root/dr1-f000/sx1.wav, sx1.phn, ..., which depend on the arguments alone; returns `root`.
 
     Args:
-      sentences: of each speaker alone, sx1, sx2, ...; sa1 and sa2 come on top, the same phones for everyone.
+      sentences: per speaker, sx1, sx2, ..., which nobody else reads; sa1 and sa2, which everybody reads, are added.
     """
     _check(speakers, sentences, seed)
     if root.exists() and not (root.is_dir() and not any(root.iterdir())):
-        raise DataError(f"{root} is already there and not an empty directory; name a new one for the synthetic corpus.")
+        raise DataError(f"{root} exists and is not an empty directory; choose a new one for the synthetic corpus.")
     words = lexicon(np.random.default_rng([seed, 0]))
     for s in tqdm.auto.trange(speakers, desc="synthetic speech", unit="speaker", disable=not progress):
         voice = draw_voice(s, seed)
         folder = root / f"dr{s % 8 + 1}-{'mf'[s % 2 == 0]}{s:03d}"
         folder.mkdir(parents=True)
         for i in range(SPOKEN_BY_ALL + sentences):
-            own = i >= SPOKEN_BY_ALL
-            text = sentence(words, np.random.default_rng([seed, 1, s if own else 0, i]))
+            shared = i < SPOKEN_BY_ALL
+            text = sentence(words, np.random.default_rng([seed, 1, 0 if shared else s, i]))
             samples, ends = speak(text, voice, np.random.default_rng([seed, 2, s, i]))
-            name = f"sx{i - SPOKEN_BY_ALL + 1}" if own else f"sa{i + 1}"
+            name = f"sa{i + 1}" if shared else f"sx{i - SPOKEN_BY_ALL + 1}"
             write_riff(folder / f"{name}.wav", samples)
             lines = [f"{begin} {end} {phone}\n" for begin, end, phone in zip([0, *ends], ends, text, strict=False)]
             (folder / f"{name}.phn").write_text("".join(lines), newline="\n")
@@ -67,7 +68,7 @@ def write_corpus(root: Path, speakers: int = 16, sentences: int = 8, seed: int =
 
 
 def find_or_write(cache_root: Path, speakers: int = 16, sentences: int = 8, seed: int = 0, progress: bool = True) -> Path:
-    """The corpus of `write_corpus` in a folder of `cache_root` named by the numbers: written once, whole or not at all."""
+    """The corpus of `write_corpus` in a folder of `cache_root` named after the arguments; written once, atomically."""
     _check(speakers, sentences, seed)
     folder = cache_root / f"synthetic_speech-v{VERSION}-{speakers}x{sentences}-seed{seed}"
     if folder.is_dir():
@@ -76,32 +77,34 @@ def find_or_write(cache_root: Path, speakers: int = 16, sentences: int = 8, seed
         cache_root.mkdir(parents=True, exist_ok=True)
         with locks.alone(folder):
             if not folder.is_dir():  # another process may have been faster
-                _write_whole(folder, speakers, sentences, seed, progress)
+                _write_atomically(folder, speakers, sentences, seed, progress)
     except OSError as error:
-        raise DataError(f"cache_root {cache_root} cannot be used ({error}); choose one with space to write to.") from None
+        raise DataError(
+            f"cache_root {cache_root} cannot be used ({error}); choose a writable one with enough space."
+        ) from None
     return folder
 
 
-def _write_whole(folder: Path, speakers: int, sentences: int, seed: int, progress: bool) -> None:
+def _write_atomically(folder: Path, speakers: int, sentences: int, seed: int, progress: bool) -> None:
     with tempfile.TemporaryDirectory(prefix=".synthetic_speech-", dir=folder.parent) as temporary:
         written = write_corpus(Path(temporary) / folder.name, speakers, sentences, seed, progress)
         try:
             written.rename(folder)
-        except OSError:  # another that has no lock may have been faster: its bytes are the same
+        except OSError:  # a process without locks may have been faster, and has written the same bytes
             if not folder.is_dir():
                 raise
 
 
 def _check(speakers: int, sentences: int, seed: int) -> None:
     for name, value in (("speakers", speakers), ("sentences", sentences)):
-        if not 1 <= value <= MOST:
-            raise DataError(f"{name} is {value}; a number from 1 to {MOST} is needed.")
+        if not 1 <= value <= MAX_NUMBER:
+            raise DataError(f"{name} is {value}; choose a number from 1 to {MAX_NUMBER}.")
     if seed < 0:
-        raise DataError(f"seed is {seed}; it cannot be negative.")
+        raise DataError(f"seed is {seed}; choose 0 or more.")
 
 
 def draw_voice(speaker: int, seed: int) -> Voice:
-    """The voice of a speaker of the corpus of this seed: even numbers are women, with shorter tracts and higher pitch."""
+    """The voice of a speaker; those with even numbers are women, with shorter vocal tracts and higher pitch."""
     rng = np.random.default_rng([seed, 3, speaker])
     female = speaker % 2 == 0
     return Voice(
@@ -119,7 +122,7 @@ def draw_voice(speaker: int, seed: int) -> Voice:
 
 
 def lexicon(rng: np.random.Generator, size: int = WORDS) -> list[Word]:
-    """Random words of one to three syllables, one of them stressed; the likely ones first."""
+    """Random words of one to three syllables, one of them stressed; frequent words come first."""
     return [_word(rng) for _ in range(size)]
 
 
@@ -139,7 +142,7 @@ def _word(rng: np.random.Generator) -> Word:
 
 
 def sentence(words: list[Word], rng: np.random.Generator, length: int = PHONES_OF_A_SENTENCE) -> list[str]:
-    """Words drawn with probability ~ 1 / (rank + 60) until there are `length` phones, as they are pronounced."""
+    """The pronunciation of words drawn with probability ~ 1 / (rank + 60) until there are `length` phones."""
     weights = 1 / (np.arange(len(words)) + 60)
     spoken = ["h#"]
     while len(spoken) < length:
@@ -154,7 +157,7 @@ def sentence(words: list[Word], rng: np.random.Generator, length: int = PHONES_O
 
 
 def _pronounced(phone: str, before: str, after: str, first: bool, rng: np.random.Generator) -> list[str]:
-    """A phone of a word as it is said between its neighbours; `after` is empty at the end of the word."""
+    """The pronunciation of a phone between its neighbours; `after` is empty at the end of a word."""
     likely = rng.random() < 0.6
     if phone in CLOSURES:
         if phone in "td" and not first and before in VOWELS and after in VOWELS | {"el"}:

@@ -1,6 +1,6 @@
-"""TIMIT, or a corpus laid out like it: sentences with the phone of every moment, as frames of 123 numbers and states.
+"""TIMIT, or a corpus with the same layout: transcribed sentences as frames of 123 features with a phone state each.
 
-TIMIT itself is not distributed with this project: it is sold by the Linguistic Data Consortium (LDC93S1).
+TIMIT itself is not distributed with this project; it is sold by the Linguistic Data Consortium (LDC93S1).
 """
 
 from __future__ import annotations
@@ -12,29 +12,28 @@ import numpy as np
 import tqdm.auto
 
 from data.errors import DataError
-from data.speech import cache as speech_cache
-from data.speech import features as speech_features
+from data.speech import cache, features
 from data.speech.audio import RATE, read_wave
 from data.speech.phones import frame_labels, read_phn
 from data.speech.timit_files import Split as Split
 from data.speech.timit_files import Utterance, find
 from data.speech.timit_files import split as split
 
-WINDOW = 11  # frames that a model sees at once: one, and five on each side
-SLACK = RATE // 2  # samples that a transcription may go on after the sound: it does by a few, and never by so many
-LAYOUT = 1  # of the stored arrays, to be raised when it changes
+WINDOW = 11  # frames in a model's input: one, and five on each side
+SLACK = RATE // 2  # samples; transcriptions in TIMIT outlast the sound by a few, never by half a second
+LAYOUT = 1  # version of the cached arrays: raise it when they change
 
 
 class Corpus(NamedTuple):
-    """N frames of U utterances, one utterance after the other, with S segments.
+    """N frames of U consecutive utterances, with S segments.
 
-    features: float32 [N, 123], as computed (not scaled); memory-mapped and read-only when there is a cache.
-    offsets: int64 [U + 1]; utterance u is frames offsets[u] to offsets[u + 1].
+    features: float32 [N, 123], not scaled; memory-mapped and read-only if they come from a cache.
+    offsets: int64 [U + 1]; utterance u has the frames offsets[u] to offsets[u + 1].
     states: uint8 [N], 0..182.
     segments: int32 [N], index into `phones`.
     phones: uint8 [S], index into PHONES.
-    phone_offsets: int64 [U + 1]; utterance u is segments phone_offsets[u] to phone_offsets[u + 1].
-    skipped: what was left out as broken, a sentence for each.
+    phone_offsets: int64 [U + 1]; utterance u has the segments phone_offsets[u] to phone_offsets[u + 1].
+    skipped: an error message for each utterance that was left out because it is broken.
     """
 
     utterances: list[Utterance]
@@ -62,40 +61,40 @@ def load(
     progress: bool = True,
     kind: str = "cepstra",
 ) -> Corpus:
-    """Reads the corpus and computes its features, or takes them from the cache when no file has changed.
+    """Reads the corpus and computes its features, or takes them from the cache if no file has changed.
 
     Args:
-      cache_dir: where features are kept (about 0.5 kB a frame, 0.7 GB for the whole of TIMIT); None for nowhere.
-      skip_bad_files: leaves out utterances that cannot be read, and says so in `skipped`, instead of an error.
-      kind: of the features, "cepstra" or "bands"; see `speech_features`.
+      cache_dir: where features are stored (about 0.5 kB per frame, 0.7 GB for all of TIMIT); None stores nothing.
+      skip_bad_files: leaves out utterances that cannot be read and lists them in `skipped`, instead of raising.
+      kind: "cepstra" or "bands"; see `data.speech.features`.
     """
-    if kind not in speech_features.KINDS:
-        raise DataError(f"kind is '{kind}'; choose one of {', '.join(speech_features.KINDS)}.")
-    found = find(root, include_sa)
+    if kind not in features.KINDS:
+        raise DataError(f"kind is '{kind}'; choose one of {', '.join(features.KINDS)}.")
+    utterances = find(root, include_sa)
 
-    def build(write: speech_cache.Write) -> tuple[dict[str, np.ndarray], list[str]]:
-        return _read_all(found, kind, write, skip_bad_files, progress)
+    def build(write: cache.Write) -> tuple[dict[str, np.ndarray], list[str]]:
+        return _read_all(utterances, kind, write, skip_bad_files, progress)
 
     if cache_dir is None:
         rows: list[np.ndarray] = []
         arrays, skipped = build(rows.append)
-        features = np.concatenate(rows)
+        frames = np.concatenate(rows)
     else:
-        versions = {"features": speech_features.VERSION, "layout": LAYOUT}
+        versions = {"features": features.VERSION, "layout": LAYOUT}
         settings = {**versions, "sa": include_sa, "skip": skip_bad_files, "kind": kind}
-        name = speech_cache.digest(settings, root, [file for u in found for file in (u.wave, u.phn)])
-        features, arrays, skipped = speech_cache.cached(cache_dir / name, speech_features.FEATURES, build)
-    kept = [found[u] for u in arrays.pop("kept")]
-    return Corpus(kept, features, skipped=skipped, **arrays)
+        name = cache.digest(settings, root, [file for u in utterances for file in (u.wave, u.phn)])
+        frames, arrays, skipped = cache.cached(cache_dir / name, features.FEATURES, build)
+    kept = [utterances[u] for u in arrays.pop("kept")]
+    return Corpus(kept, frames, skipped=skipped, **arrays)
 
 
 def scaling(corpus: Corpus, utterances: np.ndarray) -> Scaling:
-    """Over the frames of these utterances (those of training); where a feature never changes the deviation is 1.
+    """Scaling over the frames of these (training) utterances; the deviation of a constant feature is set to 1.
 
     With d = x - x_0, where x_0 is the first frame: mean = x_0 + E d, variance = E d^2 - (E d)^2, in float64.
     """
     if not len(utterances):
-        raise DataError("there are no utterances to scale by; choose at least one.")
+        raise DataError("there are no utterances to compute the scaling from; choose at least one.")
     first = corpus.features[corpus.offsets[utterances[0]]].astype(np.float64)
     count, total, squares = 0, np.zeros_like(first), np.zeros_like(first)
     for u in utterances:
@@ -109,41 +108,43 @@ def scaling(corpus: Corpus, utterances: np.ndarray) -> Scaling:
 
 
 def frames_of(corpus: Corpus, utterances: np.ndarray) -> np.ndarray:
-    """The frames of these utterances, int32."""
+    """The indices of the frames of these utterances, int32."""
     ranges = [np.arange(corpus.offsets[u], corpus.offsets[u + 1], dtype=np.int32) for u in utterances]
     return np.concatenate(ranges) if ranges else np.zeros(0, np.int32)
 
 
 def bounds(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
-    """The first and the last frame of the utterance that each frame is of, int32 [N] both."""
+    """For each frame, the first and the last frame of its utterance; int32 [N] each."""
     lengths = np.diff(corpus.offsets)
     first, last = corpus.offsets[:-1].astype(np.int32), (corpus.offsets[1:] - 1).astype(np.int32)
     return np.repeat(first, lengths), np.repeat(last, lengths)
 
 
 def _read_all(
-    found: list[Utterance], kind: str, write: speech_cache.Write, skip_bad_files: bool, progress: bool
+    utterances: list[Utterance], kind: str, write: cache.Write, skip_bad_files: bool, progress: bool
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Gives the features of each utterance to `write`; returns the other arrays of the corpus, which are small."""
+    """Passes the features of each utterance to `write`; returns the other arrays of the corpus, and what was skipped."""
     kept, skipped, states, segments, phones = [], [], [], [], []
     total = 0
-    for u, utterance in enumerate(tqdm.auto.tqdm(found, desc="speech", unit="sentence", disable=not progress)):
+    for u, utterance in enumerate(tqdm.auto.tqdm(utterances, desc="speech", unit="sentence", disable=not progress)):
         try:
-            features, state, segment, phone = _read(utterance, kind)
+            frames, state, segment, phone = _read(utterance, kind)
         except DataError as error:
             if not skip_bad_files:
                 message = str(error).rstrip(".")
                 raise DataError(f"{message}, or leave such sentences out with skip_bad_files.") from None
             skipped.append(str(error))
             continue
-        write(features)
+        write(frames)
         kept.append(u)
         states.append(state)
         segments.append(segment + np.int32(total))
         phones.append(phone)
         total += len(phone)
     if not kept:
-        raise DataError(f"all {len(found)} sentences are bad, so there is nothing to learn from; the first: {skipped[0]}")
+        raise DataError(
+            f"all {len(utterances)} sentences are broken, so nothing is left to learn from; the first: {skipped[0]}"
+        )
     arrays = {
         "kept": np.array(kept),
         "offsets": _offsets(states),
@@ -160,21 +161,21 @@ def _offsets(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def _read(utterance: Utterance, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Features, states and segments of the frames that have a label, and the phones of the segments."""
+    """Features, states and segments of the labelled frames, and the phones of the segments."""
     segments = read_phn(utterance.phn)
     samples = read_wave(utterance.wave)
     if segments[-1].end > len(samples) + SLACK:
         raise DataError(
-            f"{utterance.phn} goes on to sample {segments[-1].end}, but {utterance.wave.name} has {len(samples)}; "
-            "one of them is cut off or of another sentence: copy both again."
+            f"{utterance.phn} ends at sample {segments[-1].end}, but {utterance.wave.name} has only {len(samples)} samples; "
+            "one of them is cut off or belongs to another sentence: copy both again."
         )
     try:
-        features = speech_features.features(samples, kind)
+        frames = features.features(samples, kind)
     except DataError as error:
         raise DataError(f"{utterance.wave}: {error}") from None
-    states, which = frame_labels(segments, len(features), speech_features.HOP, speech_features.WIDTH)
+    states, frame_segments = frame_labels(segments, len(frames), features.HOP, features.WIDTH)
     if not len(states):
         raise DataError(
             f"{utterance.phn} ends at sample {segments[-1].end}, before the middle of the first frame; copy it again."
         )
-    return features[: len(states)], states, which, np.array([s.phone for s in segments], np.uint8)
+    return frames[: len(states)], states, frame_segments, np.array([s.phone for s in segments], np.uint8)

@@ -1,4 +1,4 @@
-"""Files changed at random: a reader gives what is right or one sentence, never another error, and never much memory."""
+"""Randomly corrupted files: a reader returns valid data or raises one sentence, and never takes much memory."""
 
 import contextlib
 import itertools
@@ -16,16 +16,18 @@ from data.speech.audio import read_wave, write_riff, write_sphere
 from data.speech.phones import PHONES, frame_labels, read_phn
 from tests.support.seeds import seed
 
-ROUNDS = 5000 if os.environ.get("RFHO2_FUZZ") else 200  # files of each kind
-MEMORY = 20 << 20  # bytes, for files of a few kB
+ROUNDS = 5000 if os.environ.get("RFHO2_FUZZ") else 200  # corrupted files of each kind
+MEMORY = 20 << 20  # bytes, for files of a few kB each
 SAMPLES = np.random.default_rng(0).integers(-(2**15), 2**15, 600).astype(np.int16)
 IMAGES = np.random.default_rng(1).integers(0, 256, (4, 28, 28), np.uint8)
 FEATURES = np.random.default_rng(2).normal(size=(6, 4)).astype(np.float32)
 LABELS = np.array([0, 1, 2, 2, 1, 0])
+DIGITS = {"images": IMAGES, "labels": LABELS[:4]}
+CIFAR = {"features": FEATURES, "labels": LABELS, "class_names": np.array(list("abc"))}
 LARGE = [0x7FFFFFFF, 0xFFFFFFFF, 0x80000000, 10**9, 0]
 
 
-# Changes
+# Corruptions
 
 
 def flip_bits(content, rng):
@@ -56,7 +58,7 @@ def repeat(content, rng):
 
 
 def huge_size(content, rng):
-    """A 32-bit number near the beginning or the end, where sizes stand, becomes a large one."""
+    """Makes a 32-bit number near the beginning or the end, where sizes are stored, a large one."""
     span = min(len(content) - 4, 120)
     place = rng.integers(span) if rng.random() < 0.5 else len(content) - 4 - rng.integers(span)
     struct.pack_into("<I", content, place, rng.choice(LARGE))
@@ -64,7 +66,7 @@ def huge_size(content, rng):
 
 
 def other_digits(content, rng):
-    """Some of the digits, which in text are sizes, become others, or one becomes many."""
+    """Replaces some digits, which are sizes in text, by other characters, or one by many."""
     places = [i for i, byte in enumerate(content[:1200]) if chr(byte).isdigit()]
     for place in rng.choice(places, min(len(places), 3), replace=False) if places else ():
         content[place] = rng.choice(list(b"0123456789- .xe\n\xb2"))
@@ -74,18 +76,18 @@ def other_digits(content, rng):
     return content
 
 
-CHANGES = [flip_bits, cut_off, insert, remove, repeat, huge_size, other_digits]
+CORRUPTIONS = [flip_bits, cut_off, insert, remove, repeat, huge_size, other_digits]
 
 
-def changed(content, rng):
-    """One or two changes at random."""
+def corrupted(content, rng):
+    """Applies one or two corruptions at random."""
     content = bytearray(content)
-    for change in rng.choice(CHANGES, rng.integers(1, 3)):
-        content = change(content, rng) if len(content) > 8 else content
+    for corrupt in rng.choice(CORRUPTIONS, rng.integers(1, 3)):
+        content = corrupt(content, rng) if len(content) > 8 else content
     return bytes(content)
 
 
-# Readers, each with what has to hold of all that they give
+# Readers, each with the properties of everything it returns
 
 
 def check_wave(path):
@@ -99,13 +101,13 @@ def check_phn(path):
     assert segments[0].begin == 0
     assert all(one.end == two.begin for one, two in itertools.pairwise(segments))
     assert all(s.begin < s.end < 10**9 and 0 <= s.phone < len(PHONES) for s in segments)
-    states, which = frame_labels(segments, 100)
-    assert len(states) == len(which) <= 100
+    states, frame_segments = frame_labels(segments, 100)
+    assert len(states) == len(frame_segments) <= 100
 
 
 def check_mnist(path):
     digits = mnist.load(path=path)
-    np.testing.assert_array_equal(digits.labels, LABELS[:4])  # there are checksums: all of it or nothing
+    np.testing.assert_array_equal(digits.labels, LABELS[:4])  # .npz files have checksums: all of it or nothing
     np.testing.assert_array_equal(digits.images, IMAGES.reshape(4, 784).astype(np.float32) / 255)
 
 
@@ -126,14 +128,15 @@ READERS = {
     "riff": (lambda path: write_riff(path, SAMPLES), check_wave),
     "sphere": (lambda path: write_sphere(path, SAMPLES), check_wave),
     "phn": (write_phn, check_phn),
-    "mnist": (lambda path: np.savez(path, images=IMAGES, labels=LABELS[:4]), check_mnist),
-    "mnist compressed": (lambda path: np.savez_compressed(path, images=IMAGES, labels=LABELS[:4]), check_mnist),
-    "cifar": (lambda path: np.savez(path, features=FEATURES, labels=LABELS, class_names=np.array(list("abc"))), check_cifar),
+    "mnist": (lambda path: np.savez(path, **DIGITS), check_mnist),
+    "mnist compressed": (lambda path: np.savez_compressed(path, **DIGITS), check_mnist),
+    "cifar": (lambda path: np.savez(path, **CIFAR), check_cifar),
+    "cifar compressed": (lambda path: np.savez_compressed(path, **CIFAR), check_cifar),
 }
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_a_file_changed_at_random_is_read_right_or_refused_in_a_sentence(tmp_path, kind):
+def test_a_file_corrupted_at_random_is_read_correctly_or_refused_in_a_sentence(tmp_path, kind):
     write, check = READERS[kind]
     path, rng = tmp_path / "a.npz", np.random.default_rng(seed(0))
     write(path)
@@ -142,7 +145,7 @@ def test_a_file_changed_at_random_is_read_right_or_refused_in_a_sentence(tmp_pat
     sentences = []
     with traced():
         for number in range(ROUNDS):
-            content = changed(whole, rng)
+            content = corrupted(whole, rng)
             path.write_bytes(content)
             try:
                 check(path)
@@ -157,7 +160,7 @@ def test_a_file_changed_at_random_is_read_right_or_refused_in_a_sentence(tmp_pat
 
 @contextlib.contextmanager
 def traced():
-    """Counts all memory that is asked for, numpy's too, whether it is used or not."""
+    """Counts all requested memory, including that of numpy, whether it is used or not."""
     tracemalloc.start()
     try:
         yield
@@ -165,10 +168,10 @@ def traced():
         tracemalloc.stop()
 
 
-# What chance would hardly find
+# Cases that random corruption would hardly find
 
 
-def test_a_sphere_header_that_is_longer_than_the_file_and_has_no_samples(tmp_path):
+def test_a_sphere_file_with_a_header_longer_than_the_file_and_no_samples(tmp_path):
     path = tmp_path / "a.wav"
     write_sphere(path, SAMPLES)
     path.write_bytes(
@@ -179,22 +182,22 @@ def test_a_sphere_header_that_is_longer_than_the_file_and_has_no_samples(tmp_pat
 
 
 def with_header(path, header, method=zipfile.ZIP_STORED, body=b""):
-    """An .npz whose array `features` has this header."""
+    """Writes an .npz file whose array `features` has this header."""
     text = header.encode().ljust(118 if len(header) < 118 else len(header)) + b"\n"
     with zipfile.ZipFile(path, "w", method) as file:
         file.writestr("features.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + body)
     return path
 
 
-LYING = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s), }"
+HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s), }"
 
 
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        (LYING % "1000000000, 250", r"features\.npy has \d+ bytes, but its header says float32\[1000000000, 250\]"),
-        (LYING % "-1000000, -1000000", "but its header says"),
-        (LYING % ("9" * 200 + ", 1"), "but its header says"),
+        (HEADER % "1000000000, 250", r"features\.npy has \d+ bytes, but its header says float32\[1000000000, 250\]"),
+        (HEADER % "-1000000, -1000000", "but its header says"),
+        (HEADER % ("9" * 200 + ", 1"), "but its header says"),
         ("{'descr': 'V2000000000', 'fortran_order': False, 'shape': (4,), }", "but its header says"),
         ("{'descr': '|O', 'fortran_order': False, 'shape': (4,), }", "holds pickled objects"),
         ("{'descr': [('a', '|O')], 'fortran_order': False, 'shape': (4,), }", "holds pickled objects"),
@@ -205,35 +208,35 @@ LYING = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s), }"
     ],
     ids=lambda value: value[:30],
 )
-def test_a_header_that_lies_is_refused_before_it_takes_memory(tmp_path, header, message, monkeypatch):
-    monkeypatch.setattr(np.lib.format, "read_array", lambda *args, **kwargs: pytest.fail("memory was taken"))
+def test_a_false_header_is_refused_before_memory_is_allocated(tmp_path, header, message, monkeypatch):
+    monkeypatch.setattr(np.lib.format, "read_array", lambda *args, **kwargs: pytest.fail("memory was allocated"))
     with pytest.raises(DataError, match=rf"a\.npz.*{message}"):
         cifar_features.load(with_header(tmp_path / "a.npz", header))
 
 
-@pytest.mark.parametrize("said", [5_000_000, 10, 500_000_000], ids=["and says so", "and says less", "and says more"])
+@pytest.mark.parametrize("stated", [5_000_000, 10, 500_000_000], ids=["true size", "smaller", "larger"])
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_DEFLATED], ids=["bzip2", "deflated"])
-def test_a_file_that_unpacks_to_a_thousand_times_its_size_is_refused(tmp_path, method, said):
-    path = with_header(tmp_path / "a.npz", LYING % f"{said}, 1", method, bytes(20_000_000))
+def test_a_file_that_unpacks_to_a_thousand_times_its_size_is_refused(tmp_path, method, stated):
+    path = with_header(tmp_path / "a.npz", HEADER % f"{stated}, 1", method, bytes(20_000_000))
     content = bytearray(path.read_bytes())
-    struct.pack_into("<I", content, content.rindex(b"PK\x01\x02") + 24, 129 + 4 * said)  # the size in the directory
+    struct.pack_into("<I", content, content.rindex(b"PK\x01\x02") + 24, 129 + 4 * stated)  # the size in the directory
     path.write_bytes(content)
-    most = 3 * 20_000_000 if method == zipfile.ZIP_DEFLATED else MEMORY // 2  # numpy writes the one, never the other
+    limit = 3 * 20_000_000 if method == zipfile.ZIP_DEFLATED else MEMORY // 2  # numpy deflates, but never uses bzip2
     with traced():
         with pytest.raises(DataError, match=r"a\.npz (cannot be read|has no labels)"):
             cifar_features.load(path)
-        assert tracemalloc.get_traced_memory()[1] < most
+        assert tracemalloc.get_traced_memory()[1] < limit
 
 
 @pytest.mark.parametrize("end", ["9" * 10, "9" * 20, "1e3", "-5", "٣٠٠", "0x10", "1_000"])
-def test_odd_numbers_in_a_transcription(tmp_path, end):
+def test_malformed_numbers_in_a_transcription(tmp_path, end):
     (tmp_path / "a.phn").write_text(f"0 {end} h#\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"a\.phn, line 1: .* is not `begin end phone`; correct it"):
         read_phn(tmp_path / "a.phn")
 
 
 @pytest.mark.parametrize("name", ["../features.npy", "/tmp/features.npy", "a/../../features.npy"])
-def test_names_that_lead_elsewhere_write_nothing(tmp_path, name):
+def test_member_names_outside_the_folder_write_nothing(tmp_path, name):
     folder = tmp_path / "inside"
     folder.mkdir()
     with zipfile.ZipFile(folder / "a.npz", "w") as file:

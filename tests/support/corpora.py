@@ -1,4 +1,4 @@
-"""Corpora for tests: random frames to train on in a moment, and files of noise in both layouts of TIMIT."""
+"""Small corpora for tests: random frames that train in a moment, and noise files in both layouts of TIMIT."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ ARRAYS = ("features", "offsets", "states", "segments", "phones", "phone_offsets"
 
 
 def tiny_corpus(seed: int = 0, speakers: int = 6, sentences: int = 3, frames: int = 40) -> timit.Corpus:
-    """Sentences of four phones, ten frames each, whose features depend on the class; all 123 numbers of a frame."""
+    """Sentences of four phones of ten frames each; the 123 features of a frame depend on its class."""
     rng = np.random.default_rng(seed)
     means = rng.normal(size=(183, 123))
     utterances = [timit.Utterance(f"s{s}", f"sx{i}", "", None, None) for s in range(speakers) for i in range(sentences)]
@@ -19,14 +19,14 @@ def tiny_corpus(seed: int = 0, speakers: int = 6, sentences: int = 3, frames: in
     third = np.tile(np.arange(frames // 4) * 3 // (frames // 4), phones.size)
     states = (3 * phones.reshape(-1)[segments] + third).astype(np.uint8)
     features = (means[states] + rng.normal(size=(len(states), 123))).astype(np.float32)
-    each = np.arange(len(utterances) + 1)
+    numbers = np.arange(len(utterances) + 1)
     return timit.Corpus(
-        utterances, features, each * frames, states, segments.astype(np.int32), phones.reshape(-1), each * 4, []
+        utterances, features, numbers * frames, states, segments.astype(np.int32), phones.reshape(-1), numbers * 4, []
     )
 
 
 def write_sentence(wave, phn, seed, sphere=False):
-    """Noise of about 0.2 s with five phones; the transcription ends a few samples before or after the sound."""
+    """About 0.2 s of noise with five phones; the transcription ends shortly before or after the sound."""
     rng = np.random.default_rng(seed)
     ends = np.cumsum(rng.integers(300, 1000, 5))
     wave.parent.mkdir(parents=True, exist_ok=True)
@@ -36,8 +36,8 @@ def write_sentence(wave, phn, seed, sphere=False):
     phn.write_text("".join(f"{b} {e} {rng.choice(PHONES)}\n" for b, e in zip(begins, ends, strict=True)))
 
 
-def flat(root, speakers=16, sentences=("sa1", "si10", "sx3", "sx40")):
-    """The layout of the sample."""
+def write_flat_corpus(root, speakers=16, sentences=("sa1", "si10", "sx3", "sx40")):
+    """Writes a corpus in the flat layout; returns `root`."""
     for s in range(speakers):
         for i, sentence in enumerate(sentences):
             stem = root / f"dr{1 + s % 8}-{'fm'[s % 2]}abc{s}" / sentence
@@ -45,8 +45,8 @@ def flat(root, speakers=16, sentences=("sa1", "si10", "sx3", "sx40")):
     return root
 
 
-def ldc(root, case=str.upper):
-    """Three speakers to train on, two of TEST, one of them of the core test set."""
+def write_ldc_corpus(root, case=str.upper):
+    """Writes three speakers of TRAIN and two of TEST, one of them in the core test set; returns `root`."""
     for part, region, speaker in (
         ("train", "dr1", "fcjf0"),
         ("train", "dr1", "mdac0"),
@@ -57,21 +57,16 @@ def ldc(root, case=str.upper):
         for i, sentence in enumerate(("sa1", "sx37")):
             folder = root.joinpath(*map(case, (part, region, speaker)))
             names = [case(sentence + kind) for kind in (".wav", ".phn")]
-            write_sentence(folder / names[0], folder / names[1], hash_of(speaker) + i, sphere=True)
+            write_sentence(folder / names[0], folder / names[1], sum(map(ord, speaker)) + i, sphere=True)
     return root
 
 
-def hash_of(name):
-    return sum(map(ord, name))
-
-
 def load(root, **options):
-    """Without a bar."""
+    """`timit.load` without a progress bar."""
     return timit.load(root, progress=False, **options)
 
 
-def same(one, two):
-    """Asserts that two corpora are."""
+def assert_same_corpus(one, two):
     assert one.utterances == two.utterances
     assert one.skipped == two.skipped
     for name in ARRAYS:

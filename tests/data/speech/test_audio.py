@@ -1,4 +1,4 @@
-"""RIFF and SPHERE files: what is written is read, and everything else is one sentence that names the file."""
+"""RIFF and SPHERE files: written files are read back, and broken ones give one sentence that names the file."""
 
 import struct
 
@@ -12,11 +12,11 @@ SAMPLES = np.random.default_rng(0).integers(-(2**15), 2**15, 1001).astype(np.int
 
 
 @pytest.mark.parametrize("write", [write_riff, write_sphere])
-def test_what_is_written_is_read(tmp_path, write):
+def test_written_files_are_read_back(tmp_path, write):
     write(tmp_path / "a.wav", SAMPLES)
-    found = read_wave(tmp_path / "a.wav")
-    assert found.dtype == np.int16
-    np.testing.assert_array_equal(found, SAMPLES)
+    samples = read_wave(tmp_path / "a.wav")
+    assert samples.dtype == np.int16
+    np.testing.assert_array_equal(samples, SAMPLES)
 
 
 def test_both_byte_orders_of_sphere(tmp_path):
@@ -27,12 +27,12 @@ def test_both_byte_orders_of_sphere(tmp_path):
     assert (tmp_path / "10.wav").read_bytes()[1024:1026] == SAMPLES[:1].astype(">i2").tobytes()
 
 
-def test_a_riff_file_is_what_others_read(tmp_path):
+def test_scipy_reads_and_writes_the_same_riff_files(tmp_path):
     wavfile = pytest.importorskip("scipy.io.wavfile")
     write_riff(tmp_path / "a.wav", SAMPLES)
-    rate, found = wavfile.read(tmp_path / "a.wav")
+    rate, samples = wavfile.read(tmp_path / "a.wav")
     assert rate == RATE
-    np.testing.assert_array_equal(found, SAMPLES)
+    np.testing.assert_array_equal(samples, SAMPLES)
     wavfile.write(tmp_path / "b.wav", RATE, SAMPLES)
     np.testing.assert_array_equal(read_wave(tmp_path / "b.wav"), SAMPLES)
 
@@ -55,7 +55,7 @@ def test_unknown_chunks_are_skipped(tmp_path):
     np.testing.assert_array_equal(read_wave(path), SAMPLES)
 
 
-def test_the_extensible_format_with_pcm_in_it(tmp_path):
+def test_pcm_in_the_extensible_format(tmp_path):
     path = tmp_path / "a.wav"
     extension = struct.pack("<HHIH", 22, 16, 4, 1) + bytes(14)
     path.write_bytes(riff((b"fmt ", form(tag=0xFFFE)[1] + extension), DATA))
@@ -71,8 +71,8 @@ def test_the_extensible_format_with_pcm_in_it(tmp_path):
         (riff(form(), DATA)[:44], "has 0 samples, but its header says 1001"),
         (riff(form(), DATA)[:40], "no 'data' chunk within its 40 bytes"),
         (riff(form()), "no 'data' chunk"),
-        (riff(DATA, form()), "no whole 'fmt ' chunk before its samples"),
-        (riff((b"fmt ", b"short"), DATA), "no whole 'fmt ' chunk"),
+        (riff(DATA, form()), "no complete 'fmt ' chunk before its samples"),
+        (riff((b"fmt ", b"short"), DATA), "no complete 'fmt ' chunk"),
         (riff(form(), (b"data", b"")), "has no samples"),
         (riff(form(tag=3, bits=32), DATA), "RIFF format 3, which is not PCM"),
         (
@@ -103,7 +103,7 @@ def sphere(changes=None, data=DATA[1], end="end_head", length="   1024"):
     return "\n".join(lines).encode().ljust(1024) + data
 
 
-def test_a_sphere_file_that_does_not_say_its_coding_is_pcm(tmp_path):
+def test_a_sphere_file_without_a_coding_is_pcm(tmp_path):
     (tmp_path / "a.wav").write_bytes(sphere())
     np.testing.assert_array_equal(read_wave(tmp_path / "a.wav"), SAMPLES)
 
@@ -137,8 +137,8 @@ def test_a_bad_sphere_file(tmp_path, content, message):
         read_wave(tmp_path / "a.wav")
 
 
-def test_a_file_that_is_not_there_or_cannot_be_read(tmp_path):
-    with pytest.raises(DataError, match=r"none\.wav is not there"):
+def test_a_missing_and_an_unreadable_file(tmp_path):
+    with pytest.raises(DataError, match=r"none\.wav does not exist; every \.phn file needs a \.wav file beside it"):
         read_wave(tmp_path / "none.wav")
     with pytest.raises(DataError, match="cannot be read"):
         read_wave(tmp_path)
@@ -146,7 +146,7 @@ def test_a_file_that_is_not_there_or_cannot_be_read(tmp_path):
 
 @pytest.mark.parametrize("write", [write_riff, write_sphere])
 @pytest.mark.parametrize("samples", [np.zeros(5), np.zeros((5, 2), np.int16)])
-def test_only_16_bit_samples_of_one_channel_are_written(tmp_path, write, samples):
+def test_only_16_bit_mono_samples_are_written(tmp_path, write, samples):
     with pytest.raises(DataError, match=r"a\.wav.*int16\[n\] is needed"):
         write(tmp_path / "a.wav", samples)
     assert not (tmp_path / "a.wav").exists()

@@ -1,4 +1,4 @@
-"""Features kept on disk: equal, stale when a file changes, rebuilt when broken, never half there."""
+"""The feature cache: equal arrays, rebuilt when a file changes or the entry is broken, never half written."""
 
 import json
 import os
@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from data.errors import DataError
-from data.speech import cache as speech_cache
-from data.speech import timit
-from tests.support.corpora import load, same
+from data.speech import cache, timit
+from data.speech.audio import write_riff
+from tests.support.corpora import assert_same_corpus, load
 
 
 @pytest.fixture
 def strict():
-    """A warning (the cache was broken) is an error."""
+    """Turns warnings (that the cache is broken) into errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
 
 
-def no_reading(monkeypatch):
+def forbid_reading(monkeypatch):
     def refuse(*args):
         raise AssertionError("read again")
 
@@ -30,14 +30,14 @@ def no_reading(monkeypatch):
 
 
 @pytest.mark.usefixtures("strict")
-def test_a_hit_gives_equal_arrays_and_reads_no_speech(own, tmp_path, monkeypatch):
-    (own / "dr1-fabc0" / "sx1.phn").unlink()
+def test_a_hit_gives_equal_arrays_without_reading_speech(breakable_corpus, tmp_path, monkeypatch):
+    (breakable_corpus / "dr1-fabc0" / "sx1.phn").unlink()
     options = {"cache_dir": tmp_path / "a" / "cache", "skip_bad_files": True}
-    plain, built = load(own, skip_bad_files=True), load(own, **options)
-    no_reading(monkeypatch)
-    hit = load(own, **options)
-    same(plain, built)
-    same(plain, hit)
+    uncached, built = load(breakable_corpus, skip_bad_files=True), load(breakable_corpus, **options)
+    forbid_reading(monkeypatch)
+    hit = load(breakable_corpus, **options)
+    assert_same_corpus(uncached, built)
+    assert_same_corpus(uncached, hit)
     assert isinstance(hit.features, np.memmap)
     assert not hit.features.flags.writeable
     (folder,) = options["cache_dir"].iterdir()
@@ -64,25 +64,25 @@ def remove(utterance):
 
 @pytest.mark.parametrize("change", [change_time, change_size, rename, remove])
 @pytest.mark.usefixtures("strict")
-def test_the_cache_is_stale_when_a_file_changes(own, tmp_path, monkeypatch, change):
-    load(own, cache_dir=tmp_path / "cache")
-    change(timit.find(own)[-1])
-    same(load(own), load(own, cache_dir=tmp_path / "cache"))
-    change(timit.find(own)[0])
-    no_reading(monkeypatch)
+def test_the_cache_is_stale_when_a_file_changes(breakable_corpus, tmp_path, monkeypatch, change):
+    load(breakable_corpus, cache_dir=tmp_path / "cache")
+    change(timit.find(breakable_corpus)[-1])
+    assert_same_corpus(load(breakable_corpus), load(breakable_corpus, cache_dir=tmp_path / "cache"))
+    change(timit.find(breakable_corpus)[0])
+    forbid_reading(monkeypatch)
     with pytest.raises(AssertionError, match="read again"):
-        load(own, cache_dir=tmp_path / "cache")
+        load(breakable_corpus, cache_dir=tmp_path / "cache")
 
 
 @pytest.mark.usefixtures("strict")
-def test_other_options_and_other_features_have_caches_of_their_own(small, tmp_path, monkeypatch):
-    load(small, cache_dir=tmp_path)
-    assert len(load(small, include_sa=True, cache_dir=tmp_path).utterances) == 64
-    load(small, skip_bad_files=True, cache_dir=tmp_path)
-    bands, cepstra = (load(small, kind=kind, cache_dir=tmp_path).features for kind in ("bands", "cepstra"))
+def test_other_options_and_other_versions_have_separate_entries(noise_corpus, tmp_path, monkeypatch):
+    load(noise_corpus, cache_dir=tmp_path)
+    assert len(load(noise_corpus, include_sa=True, cache_dir=tmp_path).utterances) == 64
+    load(noise_corpus, skip_bad_files=True, cache_dir=tmp_path)
+    bands, cepstra = (load(noise_corpus, kind=kind, cache_dir=tmp_path).features for kind in ("bands", "cepstra"))
     assert not np.allclose(bands, cepstra)
-    monkeypatch.setattr(timit.speech_features, "VERSION", 99)
-    load(small, cache_dir=tmp_path)
+    monkeypatch.setattr(timit.features, "VERSION", 99)
+    load(noise_corpus, cache_dir=tmp_path)
     assert len(list(tmp_path.iterdir())) == 5
 
 
@@ -97,47 +97,46 @@ def other_meta(path):
 
 
 BREAK = {
-    "a bit of the features": ("features.npy", flip),
-    "the features cut off": ("features.npy", lambda p: p.write_bytes(p.read_bytes()[:-4])),
+    "a flipped bit in the features": ("features.npy", flip),
+    "truncated features": ("features.npy", lambda p: p.write_bytes(p.read_bytes()[:-4])),
     "no features": ("features.npy", Path.unlink),
-    "a bit of the index": ("index.npz", flip),
+    "a flipped bit in the index": ("index.npz", flip),
     "an empty index": ("index.npz", lambda p: p.write_bytes(b"")),
     "no meta": ("meta.json", Path.unlink),
-    "meta that is no JSON": ("meta.json", lambda p: p.write_bytes(b"{\xff")),
+    "meta that is not JSON": ("meta.json", lambda p: p.write_bytes(b"{\xff")),
     "meta that is a list": ("meta.json", lambda p: p.write_text("[1]")),
     "meta without checksums": ("meta.json", other_meta),
 }
 
 
 @pytest.mark.parametrize("kind", BREAK)
-def test_a_broken_cache_is_built_again(own, tmp_path, kind):
-    expected = load(own, cache_dir=tmp_path / "cache")
+def test_a_broken_cache_is_built_again(breakable_corpus, tmp_path, kind):
+    features = load(breakable_corpus, cache_dir=tmp_path / "cache").features.copy()
     (folder,) = (tmp_path / "cache").iterdir()
     name, spoil = BREAK[kind]
-    good = expected.features.copy()
     spoil(folder / name)
-    with pytest.warns(UserWarning, match=rf"{folder.name} is broken \(.*\); it is built again"):
-        again = load(own, cache_dir=tmp_path / "cache")
-    np.testing.assert_array_equal(again.features, good)
+    with pytest.warns(UserWarning, match=rf"{folder.name} is broken \(.*\) and is built again"):
+        rebuilt = load(breakable_corpus, cache_dir=tmp_path / "cache")
+    np.testing.assert_array_equal(rebuilt.features, features)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        same(again, load(own, cache_dir=tmp_path / "cache"))
+        assert_same_corpus(rebuilt, load(breakable_corpus, cache_dir=tmp_path / "cache"))
     assert list((tmp_path / "cache").iterdir()) == [folder]
 
 
-def test_pickles_in_the_cache_are_not_read(own, tmp_path):
-    load(own, cache_dir=tmp_path / "cache")
+def test_pickles_in_the_cache_are_not_read(breakable_corpus, tmp_path):
+    load(breakable_corpus, cache_dir=tmp_path / "cache")
     (folder,) = (tmp_path / "cache").iterdir()
     np.savez(folder / "index.npz", kept=np.array([{}], dtype=object))
     meta = json.loads((folder / "meta.json").read_text())
-    meta["checksums"]["index.npz"] = speech_cache.checksum(folder / "index.npz")
+    meta["checksums"]["index.npz"] = cache.checksum(folder / "index.npz")
     (folder / "meta.json").write_text(json.dumps(meta))
     with pytest.warns(UserWarning, match="allow_pickle=False"):
-        load(own, cache_dir=tmp_path / "cache")
+        load(breakable_corpus, cache_dir=tmp_path / "cache")
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, DataError("bad")])
-def test_an_interrupted_build_leaves_nothing(own, tmp_path, monkeypatch, stop):
+def test_an_interrupted_build_leaves_nothing(breakable_corpus, tmp_path, monkeypatch, stop):
     real, calls = timit._read, []
 
     def interrupted(*args):
@@ -148,27 +147,44 @@ def test_an_interrupted_build_leaves_nothing(own, tmp_path, monkeypatch, stop):
 
     monkeypatch.setattr(timit, "_read", interrupted)
     with pytest.raises((KeyboardInterrupt, DataError)):
-        load(own, cache_dir=tmp_path / "cache")
+        load(breakable_corpus, cache_dir=tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 @pytest.mark.usefixtures("strict")
-def test_of_two_that_build_at_once_the_second_takes_what_the_first_made(own, tmp_path, monkeypatch):
-    cache, real, inner = tmp_path / "cache", timit._read_all, []
+def test_of_two_simultaneous_builds_the_second_takes_the_entry_of_the_first(breakable_corpus, tmp_path, monkeypatch):
+    folder, real, first = tmp_path / "cache", timit._read_all, []
 
-    def both(*args):
-        if not inner:
-            inner.append(None)
-            inner[0] = load(own, cache_dir=cache)
+    def build_twice(*args):
+        if not first:
+            first.append(None)
+            first[0] = load(breakable_corpus, cache_dir=folder)
         return real(*args)
 
-    monkeypatch.setattr(timit, "_read_all", both)
-    outer = load(own, cache_dir=cache)
-    same(outer, inner[0])
-    assert len(list(cache.iterdir())) == 1
+    monkeypatch.setattr(timit, "_read_all", build_twice)
+    second = load(breakable_corpus, cache_dir=folder)
+    assert_same_corpus(second, first[0])
+    assert len(list(folder.iterdir())) == 1
 
 
-def test_a_cache_that_cannot_be_written(own, tmp_path):
+def test_a_cache_that_cannot_be_written(breakable_corpus, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match=r"cache_dir .*file cannot be used \(.*\); choose one with space to write to"):
-        load(own, cache_dir=tmp_path / "file")
+    with pytest.raises(DataError, match=r"cache_dir .*file cannot be used \(.*\); choose a writable one with enough space"):
+        load(breakable_corpus, cache_dir=tmp_path / "file")
+
+
+def test_a_truncated_sentence_is_named_and_leaves_the_cache_unchanged(breakable_corpus, tmp_path):
+    options = {"cache_dir": tmp_path / "cache"}
+    load(breakable_corpus, **options)
+    files = [file for file in options["cache_dir"].rglob("*") if file.is_file()]
+    before = [file.read_bytes() for file in files]
+    path = breakable_corpus / "dr2-mabc1" / "sx2.wav"
+    content = path.read_bytes()
+    path.write_bytes(content[:-100])
+    with pytest.raises(DataError, match=r"sx2\.wav has \d+ samples, but its header says \d+; it is cut off"):
+        load(breakable_corpus, **options)
+    assert sorted(file for file in options["cache_dir"].rglob("*") if file.is_file()) == sorted(files)
+    assert [file.read_bytes() for file in files] == before
+    assert len(load(breakable_corpus, skip_bad_files=True, **options).utterances) == 5
+    write_riff(path, np.frombuffer(content[44:], np.int16))
+    assert len(load(breakable_corpus, **options).utterances) == 6

@@ -1,4 +1,4 @@
-"""The 123 numbers of a frame against a slow computation in float64 that follows the definition sentence by sentence."""
+"""The 123 features of a frame, compared with a slow float64 computation that follows the definition step by step."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ def noise(n, seed=0, scale=1000):
 
 
 def by_definition(samples):
-    """Static numbers, one frame and one sum at a time."""
+    """The static features, one frame and one sum at a time."""
     x = samples.astype(np.float64)
     emphasised = np.array([x[t] - 0.97 * x[max(t - 1, 0)] for t in range(len(x))])
     t = np.arange(WIDTH)
@@ -41,41 +41,41 @@ def slopes_by_definition(c):
     return np.array([((d - b) + 2 * (e - a)) / 10 for a, b, d, e in at])
 
 
-def test_the_features_are_those_of_the_definition():
+def test_the_features_agree_with_the_definition():
     samples = noise(WIDTH + 6 * HOP + 77)
     samples[1000:1200] = 0
     static = by_definition(samples)
     slope = slopes_by_definition(static)
     expected = np.concatenate([static, slope, slopes_by_definition(slope)], axis=1)
-    found = features(samples)
-    assert (found.shape, found.dtype) == ((7, FEATURES), np.float32)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    actual = features(samples)
+    assert (actual.shape, actual.dtype) == ((7, FEATURES), np.float32)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("n", "frames"), [(400, 1), (559, 1), (560, 2), (16000, 98)])
 def test_the_number_of_frames(n, frames):
-    found = features(noise(n))
-    assert found.shape == (frames, FEATURES)
+    result = features(noise(n))
+    assert result.shape == (frames, FEATURES)
     if frames == 1:
-        assert not found[:, 41:].any()
+        assert not result[:, 41:].any()
 
 
 @pytest.mark.parametrize(
     "samples", [np.zeros(399, np.int16), np.zeros(0, np.int16), np.zeros(800), np.zeros((800, 2), np.int16)]
 )
-def test_too_short_or_of_the_wrong_kind(samples):
+def test_samples_that_are_too_short_or_of_the_wrong_type(samples):
     with pytest.raises(DataError, match=r"the samples are .*; int16 \[n\] with n >= 400, one frame, is needed"):
         features(samples)
 
 
 @pytest.mark.parametrize("value", [0, 1, -32768, 32767])
-def test_silence_and_the_loudest_are_finite(value):
-    found = features(np.full(3000, value, np.int16))
-    assert np.isfinite(found).all()
-    assert found[0, 40] == pytest.approx(np.log(max(400 * value**2, 1)), rel=1e-6)
+def test_silence_and_full_scale_are_finite(value):
+    result = features(np.full(3000, value, np.int16))
+    assert np.isfinite(result).all()
+    assert result[0, 40] == pytest.approx(np.log(max(400 * value**2, 1)), rel=1e-6)
 
 
-def test_the_filters_are_triangles_that_cover_the_bands_and_share_what_is_between():
+def test_the_filters_are_overlapping_triangles_that_sum_to_one():
     filters = mel_filters()
     assert filters.shape == (257, COEFFICIENTS)
     assert (filters.max(axis=0) > 0.5).all()
@@ -94,17 +94,18 @@ def test_a_tone_is_strongest_in_the_band_around_it():
     assert bands.argmax() == mel_filters()[3000 * 512 // 16000].argmax()
 
 
-def test_the_slope_of_a_straight_line_is_its_slope():
+def test_the_slope_of_a_straight_line():
     line = np.arange(10, dtype=np.float32)[:, None] * np.array([1, -3], np.float32)
     np.testing.assert_allclose(slopes(line)[2:-2], np.tile([1, -3], (6, 1)), rtol=1e-6)
 
 
-def test_bands_are_the_cepstra_before_the_cosine_transform():
+def test_the_cosine_transform_of_the_bands_gives_the_cepstra():
     samples = noise(16000)
     cepstra, bands = features(samples), features(samples, "bands")
-    for part in range(3):  # slopes are linear, so that the transform goes through them
-        ours = slice(41 * part, 41 * part + 40)
-        np.testing.assert_allclose(scipy.fft.dct(bands[:, ours], norm="ortho"), cepstra[:, ours], rtol=1e-3, atol=1e-3)
-        np.testing.assert_array_equal(bands[:, ours.stop], cepstra[:, ours.stop])
+    for part in range(3):  # slopes are linear, and so commute with the transform
+        columns = slice(41 * part, 41 * part + 40)
+        transformed = scipy.fft.dct(bands[:, columns], norm="ortho")
+        np.testing.assert_allclose(transformed, cepstra[:, columns], rtol=1e-3, atol=1e-3)
+        np.testing.assert_array_equal(bands[:, columns.stop], cepstra[:, columns.stop])
     with pytest.raises(DataError, match="kind is 'mel'; choose one of cepstra, bands"):
         features(samples, "mel")

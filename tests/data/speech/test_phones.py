@@ -1,4 +1,4 @@
-"""The phones, the transcriptions (every kind of bad line), and the state of each frame."""
+"""The phones, transcriptions (with every kind of bad line), and the state of each frame."""
 
 from fractions import Fraction
 
@@ -36,10 +36,10 @@ def test_a_transcription(tmp_path, text):
         ("-1 7 h#\n", "line 1: '-1 7 h#' is not `begin end phone`"),
         ("0 1_0 h#\n", "line 1: '0 1_0 h#' is not `begin end phone`"),
         ("0 " + "9" * 5000 + " h#\n", "line 1: '0 999.*' is not `begin end phone`"),
-        ("0 7 h#\n7 7 aa\n", "line 2: the segment ends at 7, which is not after its begin 7"),
-        ("0 7 h#\n7 5 aa\n", "line 2: the segment ends at 5, which is not after its begin 7"),
-        ("0 7 h#\n7 9 b\n8 30 aa\n", "line 3: the segment from 8 to 30 overlaps with the line before, which ends at 9"),
-        ("0 7 h#\n7 9 b\n10 30 aa\n", "line 3: the segment from 10 to 30 leaves a gap: the line before ends at 9"),
+        ("0 7 h#\n7 7 aa\n", "line 2: the segment ends at 7, which is not after its beginning at 7"),
+        ("0 7 h#\n7 5 aa\n", "line 2: the segment ends at 5, which is not after its beginning at 7"),
+        ("0 7 h#\n7 9 b\n8 30 aa\n", "line 3: the segment from 8 to 30 overlaps the previous line, which ends at 9"),
+        ("0 7 h#\n7 9 b\n10 30 aa\n", "line 3: the segment from 10 to 30 leaves a gap: the previous line ends at 9"),
         ("3 7 h#\n7 9 b\n", "line 1: the segment from 3 to 7 is the first segment and must begin at 0"),
     ],
 )
@@ -57,22 +57,22 @@ def test_an_empty_file(tmp_path, text):
         read_phn(tmp_path / "x.phn")
 
 
-def test_a_file_that_is_not_there_or_cannot_be_read(tmp_path):
-    with pytest.raises(DataError, match=r"x\.phn is not there; a \.phn file must stand beside every \.wav file"):
+def test_a_missing_and_an_unreadable_file(tmp_path):
+    with pytest.raises(DataError, match=r"x\.phn does not exist; every \.wav file needs a \.phn file beside it"):
         read_phn(tmp_path / "x.phn")
     with pytest.raises(DataError, match="cannot be read"):
         read_phn(tmp_path)
 
 
 def labels_one_by_one(segments, frames, hop, width):
-    """What frame_labels should be, with exact fractions and no arrays."""
-    found = []
+    """The definition of frame_labels, with exact fractions and no arrays."""
+    labels = []
     for i in range(frames):
         centre = hop * i + Fraction(width, 2)
         for s, (begin, end, phone) in enumerate(segments):
             if begin <= centre < end:
-                found.append((STATES * phone + int(STATES * (centre - begin) / (end - begin)), s))
-    return found
+                labels.append((STATES * phone + int(STATES * (centre - begin) / (end - begin)), s))
+    return labels
 
 
 def random_segments(seed):
@@ -84,32 +84,34 @@ def random_segments(seed):
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("hop", "width"), [(160, 400), (10, 20)])
-def test_the_labels_are_those_of_the_definition(seed, hop, width):
+def test_the_labels_agree_with_the_definition(seed, hop, width):
     segments = random_segments(seed)
     frames = segments[-1].end // hop + 7
-    states, which = frame_labels(segments, frames, hop, width)
-    assert (states.dtype, which.dtype) == (np.uint8, np.int32)
-    assert list(zip(states.tolist(), which.tolist(), strict=True)) == labels_one_by_one(segments, frames, hop, width)
+    states, frame_segments = frame_labels(segments, frames, hop, width)
+    assert (states.dtype, frame_segments.dtype) == (np.uint8, np.int32)
+    assert list(zip(states.tolist(), frame_segments.tolist(), strict=True)) == labels_one_by_one(
+        segments, frames, hop, width
+    )
     assert len(states) < frames
 
 
-def test_the_ends_of_segments_are_outside_and_thirds_begin_where_they_should():
-    states, which = frame_labels([Segment(0, 200, SIL), Segment(200, 680, AA)], 10)  # centres 200, 360, 520, 680, ...
-    assert which.tolist() == [1, 1, 1]
+def test_segments_exclude_their_ends_and_thirds_include_their_beginnings():
+    states, segments = frame_labels([Segment(0, 200, SIL), Segment(200, 680, AA)], 10)  # centres 200, 360, 520, 680, ...
+    assert segments.tolist() == [1, 1, 1]
     assert states.tolist() == [3 * AA, 3 * AA + 1, 3 * AA + 2]
 
 
-def test_the_last_state_of_the_last_phone_fits():
+def test_the_last_state_of_the_last_phone_fits_into_8_bits():
     states, _ = frame_labels([Segment(0, 201, 60)], 1)
     assert states.tolist() == [182]
 
 
 def test_no_more_labels_than_frames():
-    states, which = frame_labels([Segment(0, 10**6, AA)], 3)
-    assert len(states) == len(which) == 3
+    states, segments = frame_labels([Segment(0, 10**6, AA)], 3)
+    assert len(states) == len(segments) == 3
 
 
 @pytest.mark.parametrize("segments", [[], [Segment(5, 900, AA)]])
-def test_labels_begin_at_sample_0(segments):
+def test_a_transcription_has_to_begin_at_sample_0(segments):
     with pytest.raises(DataError, match="must begin at sample 0"):
         frame_labels(segments, 3)

@@ -1,4 +1,4 @@
-"""Synthetic speech: a function of its numbers, readable as a corpus, written once and whole."""
+"""Synthetic speech: determined by its arguments, readable as a corpus, written once and atomically."""
 
 import itertools
 import threading
@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from data.errors import DataError
-from data.speech import synthetic as synthetic_speech
-from data.speech.acoustics import SOUNDS
+from data.speech import synthetic
 from data.speech.audio import RATE, read_wave
 from data.speech.phones import PHONES, read_phn
+from data.speech.sounds import SOUNDS
 
 
 def contents(root):
@@ -19,24 +19,19 @@ def contents(root):
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Eight speakers, four sentences each and two that all speak."""
-    return synthetic_speech.write_corpus(tmp_path_factory.mktemp("speech") / "corpus", 8, 4, seed=0, progress=False)
+    """Eight speakers with four sentences each, and two sentences that all of them read."""
+    return synthetic.write_corpus(tmp_path_factory.mktemp("speech") / "corpus", 8, 4, seed=0, progress=False)
 
 
-def test_the_bytes_are_a_function_of_the_seed(tmp_path):
-    first, again, other = (
-        contents(synthetic_speech.write_corpus(tmp_path / name, 2, 1, seed, progress=False))
-        for name, seed in (("a", 3), ("b", 3), ("c", 4))
+def test_the_bytes_are_determined_by_the_seed_and_not_by_the_size_of_the_corpus(tmp_path, corpus):
+    small, other = (
+        contents(synthetic.write_corpus(tmp_path / name, 2, 1, seed, progress=False))
+        for name, seed in (("small", 0), ("other", 4))
     )
-    assert first == again
-    assert list(first) == list(other)
-    assert all(first[name] != other[name] for name in first)
-
-
-def test_more_speakers_and_sentences_leave_the_others_as_they_were(tmp_path):
-    small = contents(synthetic_speech.write_corpus(tmp_path / "small", 1, 1, 5, progress=False))
-    large = contents(synthetic_speech.write_corpus(tmp_path / "large", 2, 2, 5, progress=False))
-    assert len(large) == 2 * 2 * 4
+    assert len(small) == 2 * 2 * 3
+    assert list(small) == list(other)
+    assert all(small[name] != other[name] for name in small)
+    large = contents(corpus)
     assert {name: large[name] for name in small} == small
 
 
@@ -47,7 +42,7 @@ def test_the_layout_is_the_flat_one_of_timit(corpus):
     assert all({path.name for path in folder.iterdir()} == names for folder in corpus.iterdir())
 
 
-def test_labels_are_contiguous_from_the_first_sample_to_the_last(corpus):
+def test_transcriptions_have_no_gaps_and_cover_all_samples(corpus):
     for path in corpus.rglob("*.phn"):
         segments = read_phn(path)
         assert segments[0].begin == 0
@@ -64,12 +59,12 @@ def test_sentences_take_about_three_seconds_and_do_not_clip(corpus):
     assert max(peaks) < 0.61 * 32767
 
 
-def test_all_phones_occur_and_the_table_has_no_others(corpus):
+def test_all_phones_occur_and_have_a_sound(corpus):
     assert {segment.phone for path in corpus.rglob("*.phn") for segment in read_phn(path)} == set(range(61))
     assert set(SOUNDS) == set(PHONES)
 
 
-def test_lengths_of_phones_are_near_the_typical_ones(corpus):
+def test_durations_of_phones_are_near_the_typical_ones(corpus):
     segments = [segment for path in corpus.rglob("*.phn") for segment in read_phn(path)]
     for phone in ("s", "iy", "tcl", "n", "ix"):
         lengths = [1000 * (s.end - s.begin) / RATE for s in segments if PHONES[s.phone] == phone]
@@ -77,7 +72,7 @@ def test_lengths_of_phones_are_near_the_typical_ones(corpus):
         assert np.std(lengths) > 0.15 * np.mean(lengths)
 
 
-def test_everyone_speaks_the_same_sa_sentences_and_other_sx_sentences(corpus):
+def test_all_speakers_share_the_sa_sentences_and_none_of_the_sx_sentences(corpus):
     def phones(name):
         return {tuple(segment.phone for segment in read_phn(path)) for path in corpus.rglob(f"{name}.phn")}
 
@@ -88,7 +83,7 @@ def test_everyone_speaks_the_same_sa_sentences_and_other_sx_sentences(corpus):
 def test_speakers_differ_in_voice_and_sound(corpus):
     first, second = (read_wave(corpus / folder / "sa1.wav").astype(float) for folder in ("dr1-f000", "dr2-m001"))
     assert len(first) != len(second)
-    voices = [synthetic_speech.draw_voice(i, 0) for i in range(8)]
+    voices = [synthetic.draw_voice(i, 0) for i in range(8)]
     assert len({voice.scale for voice in voices}) == 8
     women, men = voices[::2], voices[1::2]
     assert min(voice.pitch for voice in women) > max(voice.pitch for voice in men)
@@ -97,28 +92,30 @@ def test_speakers_differ_in_voice_and_sound(corpus):
 
 def test_closures_come_before_their_releases():
     rng = np.random.default_rng(0)
-    words = synthetic_speech.lexicon(rng)
+    words = synthetic.lexicon(rng)
     for _ in range(50):
-        text = synthetic_speech.sentence(words, rng)
+        text = synthetic.sentence(words, rng)
         assert text[0] == text[-1] == "h#"
         assert "h#" not in text[1:-1]
         for before, phone in itertools.pairwise(text):
-            assert before == synthetic_speech.CLOSURES.get(phone, before)
+            assert before == synthetic.CLOSURES.get(phone, before)
             assert before != phone or not phone.endswith("cl")
 
 
-def test_find_or_write_writes_once_and_reuses(tmp_path, monkeypatch):
-    folder = synthetic_speech.find_or_write(tmp_path / "cache", 1, 1, 2, progress=False)
+def test_find_or_write_writes_a_corpus_once(tmp_path, monkeypatch, corpus):
+    folder = synthetic.find_or_write(tmp_path / "cache", 1, 1, 0, progress=False)
     assert folder.parent == tmp_path / "cache"
-    assert contents(folder) == contents(synthetic_speech.write_corpus(tmp_path / "plain", 1, 1, 2, progress=False))
-    monkeypatch.setattr(synthetic_speech, "write_corpus", None)
-    assert synthetic_speech.find_or_write(tmp_path / "cache", 1, 1, 2, progress=False) == folder
-    with pytest.raises(TypeError):  # other numbers are another corpus
-        synthetic_speech.find_or_write(tmp_path / "cache", 1, 1, 3, progress=False)
+    written, large = contents(folder), contents(corpus)
+    assert len(written) == 6
+    assert written == {name: large[name] for name in written}
+    monkeypatch.setattr(synthetic, "write_corpus", None)
+    assert synthetic.find_or_write(tmp_path / "cache", 1, 1, 0, progress=False) == folder
+    with pytest.raises(TypeError):  # other arguments are another corpus
+        synthetic.find_or_write(tmp_path / "cache", 1, 1, 3, progress=False)
 
 
 def test_an_interrupted_find_or_write_leaves_nothing(tmp_path, monkeypatch):
-    real, calls = synthetic_speech.write_riff, []
+    real, calls = synthetic.write_riff, []
 
     def interrupted(path, samples):
         real(path, samples)
@@ -126,48 +123,48 @@ def test_an_interrupted_find_or_write_leaves_nothing(tmp_path, monkeypatch):
         if len(calls) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(synthetic_speech, "write_riff", interrupted)
+    monkeypatch.setattr(synthetic, "write_riff", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        synthetic_speech.find_or_write(tmp_path, 1, 1, progress=False)
+        synthetic.find_or_write(tmp_path, 1, 1, progress=False)
     assert list(tmp_path.iterdir()) == []
-    assert len(contents(synthetic_speech.find_or_write(tmp_path, 1, 1, progress=False))) == 6
+    assert len(contents(synthetic.find_or_write(tmp_path, 1, 1, progress=False))) == 6
 
 
-def test_two_that_write_at_once_end_with_one_corpus(tmp_path, monkeypatch):
-    both, real = threading.Barrier(2), synthetic_speech.write_corpus
+def test_two_simultaneous_writers_end_with_one_corpus(tmp_path, monkeypatch):
+    barrier, real = threading.Barrier(2), synthetic.write_corpus
 
-    def together(*args):
+    def write_together(*args):
         written = real(*args)
-        both.wait(30)
+        barrier.wait(30)
         return written
 
-    monkeypatch.setattr(synthetic_speech, "write_corpus", together)
-    found = []
+    monkeypatch.setattr(synthetic, "write_corpus", write_together)
+    folders = []
     threads = [
-        threading.Thread(target=lambda: found.append(synthetic_speech.find_or_write(tmp_path, 1, 1, 0, False))) for _ in "ab"
+        threading.Thread(target=lambda: folders.append(synthetic.find_or_write(tmp_path, 1, 1, 0, False))) for _ in range(2)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found[0] == found[1]
-    assert list(tmp_path.iterdir()) == [found[0]]
-    assert len(contents(found[0])) == 6
+    assert folders[0] == folders[1]
+    assert list(tmp_path.iterdir()) == [folders[0]]
+    assert len(contents(folders[0])) == 6
 
 
 @pytest.mark.parametrize(
     ("numbers", "message"),
-    [((0, 1, 0), "speakers is 0; a number from 1 to 999"), ((1, 0, 0), "sentences is 0"), ((1, 1, -1), "seed is -1")],
+    [((0, 1, 0), "speakers is 0; choose a number from 1 to 999"), ((1, 0, 0), "sentences is 0"), ((1, 1, -1), "seed is -1")],
 )
-def test_wrong_numbers(tmp_path, numbers, message):
-    for write in (synthetic_speech.write_corpus, synthetic_speech.find_or_write):
+def test_invalid_arguments(tmp_path, numbers, message):
+    for write in (synthetic.write_corpus, synthetic.find_or_write):
         with pytest.raises(DataError, match=message):
             write(tmp_path / "wrong", *numbers, progress=False)
     assert not (tmp_path / "wrong").exists()
 
 
-def test_a_directory_with_something_in_it_is_not_written_to(tmp_path):
+def test_a_directory_that_is_not_empty_is_refused(tmp_path):
     (tmp_path / "mine.txt").write_text("keep")
-    with pytest.raises(DataError, match="not an empty directory; name a new one"):
-        synthetic_speech.write_corpus(tmp_path, 1, 1, progress=False)
+    with pytest.raises(DataError, match="is not an empty directory; choose a new one"):
+        synthetic.write_corpus(tmp_path, 1, 1, progress=False)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
