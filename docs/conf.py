@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from pathlib import Path
@@ -35,7 +36,7 @@ FORMULA = re.compile(r"^[\w{}(), +-]*[\w})] = |^grad = ")
 
 
 def as_restructured_text(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Paragraphs of equations, one on each line, become literal blocks; plurals such as `Objective`s are let through."""
+    """Turns paragraphs of equations, one per line, into literal blocks, and lets plurals such as `Objective`s through."""
     paragraphs = "\n".join(lines).split("\n\n")
     for i, paragraph in enumerate(paragraphs):
         if i and all(FORMULA.match(line) for line in paragraph.splitlines()) and paragraph.strip():
@@ -44,6 +45,15 @@ def as_restructured_text(app: Any, what: str, name: str, obj: Any, options: Any,
     lines[:] = text.split("\n")
 
 
+def aliases_by_name(
+    app: Any, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Shortens the aliases inside tuple[...] and dict[...], which autodoc shows as TypeAliasForwardRef('Nest')."""
+    shorten = functools.partial(re.sub, r"TypeAliasForwardRef\('(\w+)'\)", r"\1")
+    return signature and shorten(signature), returns and shorten(returns)
+
+
 def setup(app: Any) -> None:
-    """Before napoleon, which reads the sections that follow."""
+    """Connects the handlers; docstrings are changed before napoleon reads their sections."""
     app.connect("autodoc-process-docstring", as_restructured_text, priority=400)
+    app.connect("autodoc-process-signature", aliases_by_name)

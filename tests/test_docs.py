@@ -1,27 +1,37 @@
-"""The documentation: what it links to exists, what it shows runs and prints what it says, what it names is there."""
+"""The documentation: links lead somewhere, code runs and prints what is shown, and every name, flag and target exists."""
 
 import importlib.util
 import re
+import runpy
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
+import absl.app
 import pytest
+from absl import flags
 
 import rfho2 as rf
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-LEFT_OUT = {"_build", "examples", "notebooks"}  # as in docs/conf.py
-PAGES = [ROOT / "README.md", *sorted(p for p in DOCS.rglob("*.md") if not LEFT_OUT & set(p.relative_to(DOCS).parts))]
-SLOW = {"README.md", "docs/keras.md", "docs/methods.md", "docs/tour.md"}  # more than about five seconds
-FENCE = re.compile(r"^(?:<!-- (?P<note>[^\n]*) -->\n)?```(?P<language>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
-COMMAND = re.compile(r"python -m (experiments|data)\.(\w+)([^\n`#&|]*)")
+EXCLUDED = {"_build", "examples", "notebooks"}  # as in docs/conf.py
+SITE = sorted(path for path in DOCS.rglob("*.md") if not EXCLUDED & set(path.relative_to(DOCS).parts))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *SITE]
+SLOW = {
+    "README.md",
+    "docs/keras.md",
+    "docs/methods.md",
+    "docs/tour.md",
+}  # pages whose code takes more than about five seconds
+FENCE = re.compile(r"^ *(?:<!-- (?P<note>[^\n]*) -->\n *)?```(?P<language>[^\n]*)\n(?P<text>.*?)^ *```$", re.M | re.S)
+COMMAND = re.compile(r"python -m ((?:experiments|data)\.\w+)([^\n`#&|]*)")
 
 
 class Block(NamedTuple):
-    """A fenced block, the text of the comment on the line before it, and what lies between it and the block before."""
+    """A fenced block, the comment on the line before it, and the text between the previous block and this one."""
 
     language: str
     text: str
@@ -30,32 +40,36 @@ class Block(NamedTuple):
 
 
 def blocks(page):
-    """The fenced blocks of a page, comments that hide some of it taken away."""
+    """The fenced blocks of a page; those inside a multi-line comment do not count."""
     text = re.sub(r"<!--\n.*?-->", "", page.read_text(), flags=re.S)
-    found, end = [], 0
-    for match in FENCE.finditer(text):
-        found.append(Block(match["language"], match["text"], match["note"] or "", text[end : match.start()].strip()))
-        end = match.end()
-    return found
+    matches = list(FENCE.finditer(text))
+    ends = [0, *(match.end() for match in matches)]
+    return [
+        Block(match["language"], textwrap.dedent(match["text"]), match["note"] or "", text[end : match.start()].strip())
+        for match, end in zip(matches, ends, strict=False)
+    ]
 
 
 def name(page):
     return str(page.relative_to(ROOT))
 
 
-def not_run(page):
-    """The python blocks that a page leaves out, with the reason."""
-    return [block for block in blocks(page) if block.language == "python" and block.note.startswith("not run: ")]
+def python_blocks(page):
+    return [block for block in blocks(page) if block.language == "python"]
 
 
-def contents(page):
+def skipped(block):
+    return block.note.startswith("not run: ")
+
+
+def toctree(page):
     """The entries of the tables of contents on a page."""
-    lines = [line for b in blocks(page) if b.language == "{toctree}" for line in b.text.splitlines()]
+    lines = [line for block in blocks(page) if block.language == "{toctree}" for line in block.text.splitlines()]
     return [line for line in lines if line and not line.startswith(":")]
 
 
-def written_out():
-    """(page, part of its text) for what is code on it: blocks of shell, and spans."""
+def code_snippets():
+    """(page, text) for every shell block and every inline code span."""
     for page in PAGES:
         for block in blocks(page):
             if block.language in ("sh", ""):
@@ -66,83 +80,94 @@ def written_out():
 
 def test_there_are_pages_and_they_have_blocks():
     assert {"README.md", "docs/index.md", "docs/tour.md", "docs/methods.md", "docs/api.md"} <= set(map(name, PAGES))
-    assert len([b for b in blocks(DOCS / "tour.md") if b.language == "python"]) >= 8
+    assert len(python_blocks(DOCS / "tour.md")) >= 8
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_relative_links_and_figures_exist(page):
-    text = FENCE.sub("", page.read_text())
-    targets = re.findall(r"\]\(([^)\s]+)\)", text)
-    entries = [f"{entry}.md" for entry in contents(page)]
-    local = [target.split("#")[0] for target in targets if not re.match(r"[a-z]+:|#", target)]
-    for target in [*local, *entries]:
-        assert (page.parent / target).exists(), f"{name(page)} points to {target}"
+def test_relative_links_and_figures_exist():
+    for page in PAGES:
+        targets = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text()))
+        local = [target.split("#")[0] for target in targets if not re.match(r"[a-z]+:|#", target)]
+        for target in [*local, *(f"{entry}.md" for entry in toctree(page))]:
+            assert (page.parent / target).exists(), f"{name(page)} links to {target}, which does not exist"
 
 
 def test_every_page_is_in_the_table_of_contents():
-    pages = {str(p.relative_to(DOCS).with_suffix("")) for p in PAGES if p.is_relative_to(DOCS)}
-    assert pages - {"index"} == set(contents(DOCS / "index.md"))
+    pages = {str(path.relative_to(DOCS).with_suffix("")) for path in SITE}
+    assert pages - {"index"} == set(toctree(DOCS / "index.md"))
 
 
 @pytest.mark.parametrize(
-    "page", [pytest.param(p, marks=[pytest.mark.slow] if name(p) in SLOW else [], id=name(p)) for p in PAGES]
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if name(page) in SLOW else [], id=name(page))
+        for page in PAGES
+        if not all(map(skipped, python_blocks(page)))
+    ],
 )
 def test_code_runs_as_written_and_prints_what_is_shown(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     namespace, printed = {"__name__": "__page__"}, None
     for block in blocks(page):
-        if block.language == "python" and not block.note.startswith("not run: "):
+        if block.language == "python" and not skipped(block):
             capsys.readouterr()
             exec(compile(block.text, name(page), "exec"), namespace)
             printed = capsys.readouterr().out
         elif block.language == "text" and not block.between and printed is not None:
             varies = block.note.startswith("varies: ")
             same = printed == block.text or (varies and printed.strip() and block.text.strip())
-            assert same, f"{name(page)} shows other output than its code prints"
+            assert same, f"{name(page)} shows other output than its code prints:\n{printed}"
             printed = None
 
 
-def test_blocks_that_are_not_run_say_why():
+def test_blocks_that_are_not_run_give_a_reason():
     for page in PAGES:
-        for block in not_run(page):
-            print(f"{name(page)}: not run: {block.note.removeprefix('not run: ')}")
-            assert len(block.note) > len("not run: ") + 5
+        for block in filter(skipped, python_blocks(page)):
+            reason = block.note.removeprefix("not run: ")
+            assert len(reason) > 5, f"{name(page)}: {reason}"
 
 
-def test_commands_name_modules_and_flags_that_exist():
-    seen = 0
-    for page, text in written_out():
-        for package, module, arguments in COMMAND.findall(text):
-            path = ROOT / package / f"{module}.py"
-            assert path.exists(), f"{name(page)}: python -m {package}.{module}"
-            defined = flags_of(path) | flags_of(ROOT / "experiments" / "common.py")
-            for flag in re.findall(r"--(\w+)", arguments):
-                seen += 1
-                known = flag in defined or (flag.startswith("no") and flag[2:] in defined)
-                assert known, f"{name(page)}: {package}.{module} has no flag --{flag}"
-    assert seen >= 20
+def test_commands_name_modules_and_flags_that_exist(monkeypatch):
+    used = {}  # (page, flag) pairs by module
+    for page, text in code_snippets():
+        for module, arguments in COMMAND.findall(text):
+            used.setdefault(module, set()).update((name(page), flag) for flag in re.findall(r"--(\w+)", arguments))
+    assert sum(map(len, used.values())) >= 20
+    for module, flags_used in used.items():
+        defined = flags_defined_by(module, monkeypatch)
+        unknown = {
+            (page, flag) for page, flag in flags_used if flag not in defined and flag.removeprefix("no") not in defined
+        }
+        assert not unknown, f"python -m {module} has no such flag: {unknown}"
 
 
-def flags_of(path):
-    """The names of the absl flags that a source defines, itself or by `define_flag` of a module of experiments."""
-    text = path.read_text()
-    found = set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', text))
-    return found.union(
-        *(flags_of(ROOT / "experiments" / f"{module}.py") for module in re.findall(r"(\w+)\.define_flag\(", text))
-    )
+def flags_defined_by(module, monkeypatch):
+    """The flags that `python -m module` has when it begins to parse them."""
+    importlib.import_module("experiments.common.binary")  # its flags are defined once per process, at import
+    before, defined = set(flags.FLAGS), set()
+    with monkeypatch.context() as patch:
+        patch.setattr(absl.app, "run", lambda *_, **__: defined.update(flags.FLAGS))
+        runpy.run_module(module, run_name="__main__")
+    for flag in set(flags.FLAGS) - before:
+        delattr(flags.FLAGS, flag)
+    assert defined, f"python -m {module} does not parse flags"
+    return defined
 
 
 def test_make_targets_exist():
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
-    named = {(name(page), t) for page, text in written_out() for t in re.findall(r"(?:^|\s)make ([\w-]+)", text)}
-    assert {t for _, t in named} >= {"test", "demo", "bench"}
-    assert not {(page, t) for page, t in named if t not in targets}
+    named = {(name(page), t) for page, text in code_snippets() for t in re.findall(r"(?:^|\s)make ([\w-]+)", text)}
+    assert {target for _, target in named} >= {"test", "demo", "bench"}
+    assert not {(page, target) for page, target in named if target not in targets}
 
 
 def test_every_public_name_is_on_the_api_page():
     text = "\n".join(block.text for block in blocks(DOCS / "api.md"))
     documented = set(re.findall(r":: rfho2\.(\w+)$", text, re.M))
-    assert set(rf.__all__) == documented
+    assert documented == set(rf.__all__)
+
+
+def test_the_citation_has_the_version_of_the_library():
+    assert f"\nversion: {rf.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 @pytest.mark.slow
