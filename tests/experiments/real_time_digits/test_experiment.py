@@ -1,11 +1,15 @@
 """A network tuned in real time on few digits."""
 
+import functools
+
+import rfho2 as rf
 from experiments.real_time_digits import report
 from experiments.real_time_digits.experiment import Config, run
 from tests.support.digits import few_digits
 
 
-def test_the_hypers_leave_the_null_teacher_and_the_error_falls(tmp_path):
+def test_the_hypers_leave_the_null_teacher_and_the_error_falls(tmp_path, monkeypatch):
+    monkeypatch.setattr(rf, "real_time", functools.partial(rf.real_time, jit_compile=False))
     config = Config(hidden=5, hyper_batch=3, hyper_iterations=4)
     result = run(config, few_digits(validation=500), (), tmp_path / "checkpoints")
     first, last = result.history[0], result.history[-1]

@@ -36,7 +36,7 @@ def test_the_hypergradients_are_correct(methods):
     """The hypers of several methods at once: their terms of the regulariser add up. Those of HMTL-S are those of HMTL."""
     rng = np.random.default_rng(1)
     parts = [Part(rng.normal(size=(12, 5)), rng.permutation(np.arange(12) % 3)) for _ in range(2)]
-    problem = models.problem(models.Training(8, 0.1, 0.9), *parts, ())
+    problem = models.problem(models.Training(4, 0.1, 0.9), *parts, ())
     shapes = {name: v.shape for method in methods for name, v in models.method(method, 3, 1e-3, 1.0).hypers.items()}
     hypers = {name: np.abs(rng.normal(size=shape)) * 0.01 for name, shape in shapes.items()}
     params = {"w": tf.constant(rng.normal(size=(5, 3))), "b": tf.constant(rng.normal(size=3))}

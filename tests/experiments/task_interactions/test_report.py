@@ -43,7 +43,7 @@ def test_edges_inside_groups_and_across():
 
 def test_the_graph_is_drawn_only_for_classes_with_names(tmp_path):
     results = rows(STL=[0.5]) + rows(**{"HMTL-S": [0.6], "Dinuzzo": [0.7]})
-    c = {(method, 0): np.ones((10, 10)) for method in ("HMTL-S", "Dinuzzo")}
+    c = {("HMTL-S", 0): np.ones((10, 10))}
     for names in (cifar_features.load().class_names, DIGITS):
         output = tmp_path / names[0]
         output.mkdir()
@@ -55,7 +55,7 @@ def test_the_graph_is_drawn_only_for_classes_with_names(tmp_path):
 
 
 def test_each_total_has_its_own_figure(tmp_path):
-    c = {(f"HMTL-S R={total:g}", 0): np.full((10, 10), total) for total in (1e-4, 1e-3, 0.1)}
+    c = {(f"HMTL-S R={total:g}", 0): np.full((10, 10), total) for total in (1e-4, 1e-3)}
     results = [row | {"method": m} for m, _ in c for row in rows(STL=[0.5])]
     report.write(tmp_path, results, c, DIGITS)
-    assert len(list(tmp_path.glob("heat_map_*.png"))) == 3
+    assert len(list(tmp_path.glob("heat_map_*.png"))) == 2
