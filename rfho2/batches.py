@@ -1,6 +1,6 @@
-"""From an index to a batch: pure functions, because reverse mode replays the same minibatches.
+"""Batches as pure functions of an index, because reverse mode replays the same minibatches.
 
-All randomness comes from full-range 32-bit draws, the only stateless ones that agree between graph and XLA.
+All randomness comes from full-range 32-bit draws, the only stateless draws that agree between graph and XLA.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from rfho2.core import errors, nest
+from rfho2.core.ops import uniform as uniform
 from rfho2.core.types import Batches, Nest
 
-SMALL = 256  # below this many examples the permutation needs more rounds, and halves of equal size, to be fair
+SMALL = 256  # with fewer examples the permutation needs more rounds, and halves of equal size, to be uniform
 
 
 def full(data: Nest) -> Batches:
@@ -33,12 +34,12 @@ def full(data: Nest) -> Batches:
 def shuffled(data: Nest, batch_size: int, seed: int) -> Batches:
     """Minibatches from a fresh permutation of the examples in every epoch; the last partial batch is dropped.
 
-    Costs O(batch_size) an index: the permutation is computed entry by entry, never stored.
+    A batch costs O(batch_size): the permutation is computed entry by entry and never stored.
 
     Args:
       data: nest of tensors with the examples along the first axis.
-      batch_size: examples in a batch, at most their number.
-      seed: the whole sequence is a function of it.
+      batch_size: examples per batch, at most the number of examples.
+      seed: determines the whole sequence.
 
     >>> batches = shuffled(tf.range(6), batch_size=2, seed=0)
     >>> sorted(x for t in range(3) for x in batches(tf.constant(t)).numpy().tolist())
@@ -64,7 +65,7 @@ def shuffled(data: Nest, batch_size: int, seed: int) -> Batches:
 
 
 def seeded(batches: Batches | None, seed: int) -> Batches:
-    """Adds a seed that is a pure function of the index: `(batch, int32[2])`, for dropout and noise inside a loss.
+    """Adds to each batch a seed that is a pure function of the index: `(batch, int32[2])`, for dropout and noise in a loss.
 
     >>> batch, key = seeded(full(tf.zeros(3)), seed=5)(tf.constant(2))
     >>> key.numpy().tolist()
@@ -72,7 +73,7 @@ def seeded(batches: Batches | None, seed: int) -> Batches:
     """
 
     if isinstance(batches, Stream):
-        raise TypeError("batches is a stream, which has no index to make a seed from; add a seed in the tf.data pipeline.")
+        raise TypeError("batches is a stream, which has no index to derive a seed from; add a seed in the tf.data pipeline.")
 
     def batch(index: tf.Tensor) -> Nest:
         return (None if batches is None else batches(index)), tf.stack([tf.constant(seed, tf.int32), index])
@@ -80,23 +81,10 @@ def seeded(batches: Batches | None, seed: int) -> Batches:
     return batch
 
 
-def uniform(key: tf.Tensor, shape: tuple[int, ...] | tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
-    """Uniform numbers in [0, 1) from an int32[2] key, the same in graph and XLA (other stateless draws are not).
-
-    A dropout mask is `uniform(key, shape) < keep`.
-
-    >>> bool(tf.reduce_all(uniform(tf.constant([1, 2]), (100,)) < 1.0))
-    True
-    """
-    bits = tf.random.stateless_uniform(shape, key, minval=None, maxval=None, dtype=tf.int32)
-    high = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, 8), 0xFFFFFF)  # 24 bits: exact in float32
-    return tf.cast(high, dtype) * 2.0**-24
-
-
 def cached(dataset: tf.data.Dataset, steps: int) -> Batches:
-    """The first `steps` batches of a `tf.data.Dataset`, read once and kept; index t gives batch t modulo `steps`.
+    """The first `steps` batches of a `tf.data.Dataset`, read once and kept in memory; index t gives batch t modulo `steps`.
 
-    For pipelines whose batches cannot be computed from an index. All of them stay in memory.
+    For pipelines whose batches cannot be computed from an index.
 
     >>> cached(tf.data.Dataset.range(10).batch(2), steps=3)(tf.constant(1)).numpy().tolist()
     [2, 3]
@@ -114,7 +102,7 @@ def cached(dataset: tf.data.Dataset, steps: int) -> Batches:
 
 
 class Stream:
-    """An unbounded source for real time: see `stream`."""
+    """An unbounded source of batches for real time: see `stream`."""
 
     def __init__(self, dataset: tf.data.Dataset):
         self.dataset = dataset
@@ -122,7 +110,7 @@ class Stream:
 
     def __call__(self, index: tf.Tensor) -> Nest:
         raise ValueError(
-            "batches is a stream, which cannot be replayed: only rf.real_time takes it. Use rf.batches.shuffled for "
+            "batches is a stream, which cannot be replayed: only rf.real_time accepts it. Use rf.batches.shuffled for "
             "arrays, or rf.batches.cached(dataset, steps) for a tf.data pipeline."
         )
 
@@ -138,15 +126,15 @@ class Stream:
             ) from None
         except StopIteration:
             raise ValueError(
-                "batches: the streamed dataset ended; real time goes on for ever: add .repeat() to it."
+                "batches: the streamed dataset ended, but real time continues indefinitely: add .repeat() to it."
             ) from None
 
     def save(self, prefix: Path) -> None:
-        """Writes where the iterator is."""
+        """Writes the position of the iterator."""
         tf.train.Checkpoint(iterator=self.iterator).write(str(prefix))
 
     def restore(self, prefix: Path) -> None:
-        """Puts the iterator back where `save` found it."""
+        """Returns the iterator to a position written by `save`."""
         tf.train.Checkpoint(iterator=self.iterator).read(str(prefix)).assert_consumed()
 
     def can_be_saved(self) -> bool:
@@ -159,8 +147,8 @@ class Stream:
         return True
 
     def unseeded(self) -> bool:
-        """Whether something in the pipeline shuffles without a seed: its order is another in each process."""
-        waiting = [self.dataset]  # TensorFlow has no public way to ask
+        """Whether something in the pipeline shuffles without a seed, so that its order differs in every process."""
+        waiting = [self.dataset]  # TensorFlow has no public way to find out
         while waiting:
             dataset = waiting.pop()
             if hasattr(dataset, "_seed") and int(dataset._seed) == int(dataset._seed2) == 0:
@@ -175,10 +163,11 @@ class Stream:
 
 
 def stream(dataset: tf.data.Dataset) -> Stream:
-    """Batches as they come from a `tf.data.Dataset`, for `rf.real_time` only.
+    """Batches in the order in which a `tf.data.Dataset` yields them, for `rf.real_time` only.
 
-    The engine pulls a hyper-batch of them outside the compiled function and passes them in, stacked. A resumed run is exact
-    where TensorFlow can checkpoint the iterator; where it cannot (Python generators), the checkpoint is refused.
+    The engine takes as many as it has steps in a hyper-iteration, outside the compiled function, and passes them in stacked.
+    A resumed run is exact if TensorFlow can checkpoint the iterator; if it cannot (Python generators), checkpointing is
+    refused.
 
     >>> stream(tf.data.Dataset.range(4).repeat().batch(2)).take(3).numpy().tolist()
     [[0, 1], [2, 3], [0, 1]]
@@ -187,10 +176,10 @@ def stream(dataset: tf.data.Dataset) -> Stream:
 
 
 def permutation(index: tf.Tensor, n: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
-    """Where a random permutation of 0..n-1, number `epoch`, sends `index`; O(1) an entry.
+    """The image of `index` under a random permutation of 0..n-1, one per `epoch`; O(1) per entry.
 
-    A Feistel network over Z_a x Z_b: the halves are added to each other in turn through a keyed hash, which can be undone
-    and so is a bijection of 0..ab-1. Entries that land at n or above are sent on until they land below (cycle walking).
+    A Feistel network over Z_a x Z_b adds the halves to each other in turn through a keyed hash. This can be inverted, so it
+    is a bijection of 0..ab-1. Entries that land at n or above are mapped again until they land below (cycle walking).
     """
     a, b = _factors(n)
     rounds = 12 if n < SMALL else 6
@@ -214,7 +203,7 @@ def permutation(index: tf.Tensor, n: int, seed: int, epoch: tf.Tensor) -> tf.Ten
 
 
 def _factors(n: int) -> tuple[int, int]:
-    """a, b >= 1 of like size with a * b >= n, as close to n as can be had: what lies between costs cycle walking."""
+    """a, b >= 1 of similar size with a * b >= n as close to n as possible: the excess costs cycle walking."""
     root = math.isqrt(n - 1) + 1
     a = np.arange(root, root + 1 if n < SMALL else 3 * root // 2)
     b = -(-n // a)
@@ -231,5 +220,5 @@ def _hash(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
 
 
 def _tensors(data: Nest) -> Nest:
-    """Leaves as tensors, once: arrays captured by a graph would be copied into it as constants."""
+    """Converts the leaves to tensors once: arrays captured by a graph would be copied into it as constants."""
     return nest.map(tf.convert_to_tensor, data)

@@ -1,4 +1,4 @@
-"""What is optimised: a dynamics run for T steps, and the objectives that the hypers minimise."""
+"""The problem to solve: a dynamics that runs for T steps, and the objectives that the hypers minimise."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import tensorflow as tf
 from rfho2.batches import Stream
 from rfho2.core import errors, loops, nest
 from rfho2.core.types import Batches, Hypers, Nest, Value
-from rfho2.dynamics import Dynamics
+from rfho2.dynamics.base import Dynamics
 
 
 class RunningCost(NamedTuple):
-    """An objective summed along the trajectory: sum of fn(w_t, hypers, batch) at t = every, 2 every, ... <= T.
+    """An objective summed along the trajectory: the sum of fn(w_t, hypers, batch) at t = every, 2 every, ... <= T.
 
-    In real time the sum runs over the steps of one hyper-batch.
+    In real time the sum runs over the steps of one hyper-batch, the training steps between two hypergradients.
     """
 
     fn: Callable[[Nest, Hypers, Nest], tf.Tensor]
@@ -25,12 +25,12 @@ class RunningCost(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """One of several objectives, with the names of the hypers it tunes.
+    """One of several objectives, with the names of the hypers that it tunes.
 
     Attributes:
       fn: (params, hypers, batch) -> scalar, or a `RunningCost`.
-      hypers: names; each hyper stands under exactly one objective.
-      batches: k -> batch for this objective; by default the problem's `validation`.
+      hypers: names; each hyper belongs to exactly one objective.
+      batches: k -> batch for this objective; the problem's `validation` by default.
     """
 
     fn: Callable[[Nest, Hypers, Nest], tf.Tensor] | RunningCost
@@ -46,8 +46,8 @@ class Problem:
       dynamics: the inner training, such as `rf.momentum(loss, "lr", "mu")`.
       objective: E, (params, hypers, batch) -> scalar; a `RunningCost`; or a dict of `Objective`s.
       steps: T; None for real time only.
-      batches: t -> training batch, a pure function of t (`rf.batches`); None gives the loss None.
-      validation: k -> batch for the objective at hyper-iteration k; None gives it None.
+      batches: t -> training batch, a pure function of t (see `rf.batches`); with None the loss receives None as its batch.
+      validation: k -> batch for the objective at hyper-iteration k; with None the objective receives None.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: (w - 1.0) ** 2
@@ -78,10 +78,10 @@ class Problem:
             if term.batches is not None:
                 errors.check_callable(f"batches of objective {term.name}".strip(), term.batches, "k -> batch")
             if isinstance(term.batches, Stream):
-                raise TypeError("validation is a stream, which only `batches` can be; use rf.batches.shuffled or full.")
+                raise TypeError("validation is a stream; only `batches` can be one. Use rf.batches.shuffled or full.")
 
     def terms(self, hypers: Sequence[str] | Hypers) -> list[Term]:
-        """The objectives in one form; a single one tunes all the `hypers`."""
+        """The objectives in a uniform form; a single objective tunes all the `hypers`."""
         if not isinstance(self.objective, Mapping):
             return [Term.of("", Objective(self.objective, tuple(hypers)), self.validation)]
         if not all(isinstance(o, Objective) for o in self.objective.values()) or not self.objective:
@@ -93,7 +93,7 @@ class Problem:
         return None if self.batches is None else self.batches(t)
 
     def train(self, params: Nest, hypers: Hypers, steps: int | tf.Tensor | None = None) -> Nest:
-        """s_T, or s_steps: the training alone, to be called inside a graph."""
+        """s_T, or s_steps: the training alone; for use inside a graph."""
 
         def step(state: Nest, t: tf.Tensor) -> Nest:
             return self.dynamics.step(state, hypers, self.batch(t), t)
@@ -106,7 +106,7 @@ class Problem:
 
 
 class Cost(NamedTuple):
-    """An objective at one state: its value, dE/ds, and the direct part of dE/d hypers for the hypers it tunes."""
+    """An objective at one state: its value, dE/ds, and the direct derivative with respect to the hypers it tunes."""
 
     value: tf.Tensor
     state: Nest
@@ -114,7 +114,7 @@ class Cost(NamedTuple):
 
 
 class Term(NamedTuple):
-    """One objective, resolved: `every` is None for one taken at the end."""
+    """One objective in uniform form; `every` is None unless it is a running cost."""
 
     name: str
     fn: Callable[[Nest, Hypers, Nest], tf.Tensor]
@@ -124,7 +124,7 @@ class Term(NamedTuple):
 
     @classmethod
     def of(cls, name: str, objective: Objective, validation: Batches | None) -> Term:
-        """From what the user wrote."""
+        """From the user's objective."""
         fn, every = objective.fn if isinstance(objective.fn, RunningCost) else (objective.fn, None)
         if isinstance(objective.hypers, str):
             raise TypeError(f"objective '{name}': hypers is the string '{objective.hypers}'; pass a list of names.")
@@ -135,28 +135,28 @@ class Term(NamedTuple):
         """The batch of hyper-iteration k."""
         return None if self.batches is None else self.batches(k)
 
-    def own(self, hypers: Hypers) -> dict[str, tf.Tensor]:
+    def tuned(self, hypers: Hypers) -> dict[str, tf.Tensor]:
         """The hypers that this objective tunes."""
         return {name: hypers[name] for name in self.hypers}
 
     def cost(self, dynamics: Dynamics, state: Nest, hypers: Hypers, batch: Nest) -> Cost:
         """Value and partial derivatives of the objective at `state`."""
-        own = self.own(hypers)
+        tuned = self.tuned(hypers)
         with tf.GradientTape() as tape:
-            tape.watch((state, own))
+            tape.watch((state, tuned))
             value = self.fn(dynamics.params(state), hypers, batch)
         errors.check_scalar(f"objective {self.name}".strip(), value, nest.flatten(state)[0].dtype)
-        ds, dh = tape.gradient(value, (state, own), unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        ds, dh = tape.gradient(value, (state, tuned), unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return Cost(value, nest.dense(ds), nest.dense(dh))
 
     def at_end(self, dynamics: Dynamics, state: Nest, hypers: Hypers, batch: Nest) -> Cost:
-        """The cost taken once at the last state; nothing for a running cost."""
+        """The cost at the last state; zero for a running cost."""
         if self.every is None:
             return self.cost(dynamics, state, hypers, batch)
         return self.nothing(state, hypers)
 
     def after(self, t: tf.Tensor, dynamics: Dynamics, state: Nest, hypers: Hypers, batch: Nest) -> Cost | None:
-        """The running cost of s_t, computed only at t = every, 2 every, ...; None if there never is one."""
+        """The running cost at s_t, computed only at t = every, 2 every, ...; None if this is not a running cost."""
         if self.every is None:
             return None
         return tf.cond(
@@ -168,13 +168,13 @@ class Term(NamedTuple):
     def nothing(self, state: Nest, hypers: Hypers) -> Cost:
         """The zero cost."""
         zero = tf.zeros([], nest.flatten(state)[0].dtype)
-        return Cost(zero, nest.zeros_like(state), nest.zeros_like(self.own(hypers)))
+        return Cost(zero, nest.zeros_like(state), nest.zeros_like(self.tuned(hypers)))
 
 
 def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
-    """Traces init, one step and the objectives once, without running them, and refuses what cannot work.
+    """Traces init, one step and the objectives once, without running them, and rejects what cannot work.
 
-    A hyper is refused if a tape finds no way from it to any state or objective; a derivative that *is* 0 is fine.
+    A hyper is rejected if a tape finds no connection from it to any state or objective; a derivative that *is* 0 is fine.
     """
     terms = problem.terms(hypers)
     errors.check_owners({term.name: term.hypers for term in terms}, hypers)
@@ -193,8 +193,8 @@ def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
             ]
         for term, end in zip(terms, ends, strict=True):
             errors.check_scalar(f"objective {term.name}".strip(), end, nest.flatten(first)[0].dtype)
-            ways = tape.gradient([*nest.flatten(first), *nest.flatten(second), end], term.own(hypers))
-            lost = [name for name, way in ways.items() if way is None]
+            derivatives = tape.gradient([*nest.flatten(first), *nest.flatten(second), end], term.tuned(hypers))
+            lost = [name for name, derivative in derivatives.items() if derivative is None]
             if lost:
                 raise errors.unconnected(lost, f"objective '{term.name}'" if term.name else "the objective")
 

@@ -1,4 +1,4 @@
-"""A function compiled once: under XLA where it can be, as a plain graph where it cannot."""
+"""Functions compiled once: by XLA where possible, as a plain graph otherwise."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ UNSUPPORTED = re.compile(r"unsupported operation|No registered '|not compilable|
 
 
 class Compiled:
-    """`tf.function` that tries XLA first and falls back to the graph, once, with a warning that names the op.
+    """A `tf.function` that tries XLA first and falls back to the graph, with one warning that names the op.
 
     Args:
-      function: of tensors and nests of them.
-      jit_compile: True or False to insist, None to try.
+      function: of tensors and nests of tensors.
+      jit_compile: None tries XLA; True or False insists.
     """
 
     def __init__(self, function: Callable[..., Any], jit_compile: bool | None = None):

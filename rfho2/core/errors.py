@@ -1,4 +1,4 @@
-"""Every check of what a user passes, with its message: the argument, what came, what to do."""
+"""Every check of user input, with its message: the argument, its value, what to do."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rfho2.core.types import Hypers, Nest, Result
 
 
 class DivergenceError(ArithmeticError):
-    """A value or hypergradient is not finite, or (`.finite`) a value is above a limit.
+    """A value or hypergradient is not finite, or (with `.finite`) a value exceeds a limit.
 
-    `.what` says so in short; `.result` holds every hyper-iteration finished before.
+    `.what` is a short description; `.result` holds every hyper-iteration that was finished before.
     """
 
     def __init__(self, message: str, iteration: int, result: Result | None = None, finite: bool = False, what: str = ""):
@@ -29,18 +29,18 @@ class DivergenceError(ArithmeticError):
 def _floating_tensor(argument: str, value: Any, dtype: tf.DType | None = None) -> tf.Tensor:
     """`value` as a floating tensor, or an error that names the leaf."""
     try:
-        # By way of NumPy where a dtype is asked for: TensorFlow alone would round a Python float to float32 on the way.
+        # Through NumPy where a dtype is requested: TensorFlow alone would first round a Python float to float32.
         tensor = tf.convert_to_tensor(value if dtype is None or tf.is_tensor(value) else np.asarray(value))
     except (TypeError, ValueError) as error:
         raise TypeError(f"{argument} is {type(value).__name__} {value!r:.80}, which is not a tensor: {error}") from None
     if not tensor.dtype.is_floating:
         raise TypeError(
             f"{argument} has dtype {tensor.dtype.name}; only floating tensors can be differentiated. "
-            f"Pass it as float32 or float64 (1.0 instead of 1), or keep it in the batch."
+            f"Pass it as float32 or float64 (1.0 instead of 1), or put it into the batch."
         )
-    if tensor.dtype == tf.bfloat16:  # 8 bits are too few for sums over steps, and NumPy, which checkpoints use, lacks it
+    if tensor.dtype == tf.bfloat16:  # 8 bits are too few for sums over steps, and NumPy, which writes checkpoints, lacks it
         raise TypeError(
-            f"{argument} has dtype bfloat16; keep it in float32, and cast inside the loss, as mixed precision does."
+            f"{argument} has dtype bfloat16; keep it in float32 and cast inside the loss, as mixed precision does."
         )
     return tensor if dtype is None or tensor.dtype == dtype else tf.cast(tensor, dtype)
 
@@ -52,8 +52,8 @@ def checked_params(params: Nest) -> Nest:
         raise ValueError(f"params is {params!r}: there is nothing to train. Pass at least one tensor.")
     dtypes = {leaf.dtype.name: path for path, leaf in leaves}
     if len(dtypes) > 1:
-        found = ", ".join(f"'{path}' is {dtype}" for dtype, path in dtypes.items())
-        raise TypeError(f"params mix dtypes: {found}. Cast all of them to one, for instance with tf.cast.")
+        examples = ", ".join(f"'{path}' is {dtype}" for dtype, path in dtypes.items())
+        raise TypeError(f"params mix dtypes: {examples}. Cast all of them to one dtype, for instance with tf.cast.")
     return nest.pack(params, [leaf for _, leaf in leaves])
 
 
@@ -71,53 +71,53 @@ def checked_hypers(hypers: Mapping[str, Any], params: Nest) -> dict[str, tf.Tens
 
 
 def checked_batch(argument: str, batch: Nest) -> Nest:
-    """`batch`, which may not be empty: the gradient of a mean over nothing is 0, and training would silently do nothing."""
+    """`batch`, which may not be empty: the gradient of a mean over no examples is 0, and training would silently stop."""
     for path, leaf in nest.leaves_with_path(batch):
         shape = tf.TensorShape(getattr(leaf, "shape", ()))
         if shape.rank and shape[0] == 0:
-            raise ValueError(f"{argument}: leaf '{path}' has shape {list(shape)}, which is no examples; pass at least one.")
+            raise ValueError(f"{argument}: leaf '{path}' has shape {list(shape)}: no examples. Pass at least one.")
     return batch
 
 
 def check_finite(hypers: Hypers) -> None:
-    """Hypers that a run can start from."""
+    """Requires finite hypers, which a run can start from."""
     for name, value in hypers.items():
         bad = np.asarray(value)[~np.isfinite(np.asarray(value))]
         if len(bad):
             raise ValueError(
-                f"hyper '{name}' starts at {bad[0]} ({len(bad)} of {np.size(value)} entries); start from numbers."
+                f"hyper '{name}' starts at {bad[0]} ({len(bad)} of {np.size(value)} entries); start from finite numbers."
             )
 
 
 def check_count(argument: str, value: Any, most: int | None = None) -> int:
-    """A whole number from 1 to `most`, as Python's own int."""
+    """Requires an integer from 1 to `most`; returns it as a Python int."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{argument} is {value!r}; it has to be a whole number, at least 1.")
+        raise ValueError(f"{argument} is {value!r}; it has to be an integer, at least 1.")
     if most is not None and value > most:
         raise ValueError(f"{argument} is {value}; it can be at most {most} here.")
     return int(value)
 
 
 def check_callable(argument: str, value: Any, signature: str) -> None:
-    """A function of the given signature."""
+    """Requires a function."""
     if not callable(value):
         raise TypeError(f"{argument} is {type(value).__name__} {value!r:.80}; pass a function {signature}.")
 
 
 def unknown_hyper(where: str, name: str, known: Iterable[str]) -> ValueError:
-    """A name that is not among the hypers."""
+    """The error for a name that is not among the hypers."""
     return ValueError(f"{where} names the hyper '{name}', but the hypers are {sorted(known)}. Add it or correct the name.")
 
 
 def check_step(before: Nest, after: Nest) -> None:
-    """s_t has the structure, shapes and dtypes of s_{t-1}."""
+    """Requires that s_t has the structure, shapes and dtypes of s_{t-1}."""
     try:
         tf.nest.assert_same_structure(before, after)
     except (TypeError, ValueError):
         was, now = ([path for path, _ in nest.leaves_with_path(n)] for n in (before, after))
         raise ValueError(
             f"dynamics.step changed the structure of the state: it took {was} ({type(before).__name__}) and returned "
-            f"{now} ({type(after).__name__}). Return the state in the form in which it came."
+            f"{now} ({type(after).__name__}). Return the state in the structure in which it came."
         ) from None
     for (path, old), (_, new) in zip(nest.leaves_with_path(before), nest.leaves_with_path(after), strict=True):
         new = tf.convert_to_tensor(new)
@@ -129,7 +129,7 @@ def check_step(before: Nest, after: Nest) -> None:
 
 
 def check_state(state: Nest, dtype: tf.DType) -> None:
-    """Every leaf of the state is a tensor of the params' floating dtype."""
+    """Requires that every leaf of the state is a tensor of the params' floating dtype."""
     for path, leaf in nest.leaves_with_path(state):
         if not tf.is_tensor(leaf):
             raise TypeError(
@@ -139,7 +139,7 @@ def check_state(state: Nest, dtype: tf.DType) -> None:
         if leaf.dtype != dtype:
             raise TypeError(
                 f"dynamics.init returned state leaf '{path}' of dtype {leaf.dtype.name}; the state is differentiated, so "
-                f"every leaf has to be {dtype.name}, like the params. A step counter is not needed: step gets t."
+                f"every leaf has to be {dtype.name}, like the params. A step counter is not needed: step receives t."
             )
 
 
@@ -160,18 +160,18 @@ def check_scalar(argument: str, value: Any, dtype: tf.DType) -> None:
 
 
 def unconnected(names: list[str], objective: str) -> ValueError:
-    """Hypers that no step, no initialisation and no objective uses."""
-    several = "s" if len(names) > 1 else ""
+    """The error for hypers that no step, no initialisation and no objective uses."""
+    plural, pronoun = ("s", "them") if len(names) > 1 else ("", "it")
     return ValueError(
-        f"hyper{several} {', '.join(map(repr, names))} reach{'' if several else 'es'} nothing: neither dynamics.init, nor "
-        f"dynamics.step, nor {objective} depends on {'them' if several else 'it'} differentiably. Use "
-        f"{'them' if several else 'it'} in the loss, in a setting such as learning_rate='{names[0]}', or take "
-        f"{'them' if several else 'it'} out of hypers. tf.stop_gradient, rounding, integer casts and .numpy() cut the way."
+        f"hyper{plural} {', '.join(map(repr, names))} reach{'' if plural else 'es'} nothing: neither dynamics.init, nor "
+        f"dynamics.step, nor {objective} depends on {pronoun} differentiably. Use {pronoun} in the loss, in a setting such "
+        f"as learning_rate='{names[0]}', or remove {pronoun} from hypers. tf.stop_gradient, rounding, integer casts and "
+        f".numpy() block the gradient."
     )
 
 
 def check_owners(owners: Mapping[str, Iterable[str]], hypers: Hypers) -> None:
-    """Each hyper is tuned by exactly one objective."""
+    """Requires that each hyper is tuned by exactly one objective."""
     named = [name for names in owners.values() for name in names]
     for objective, names in owners.items():
         for name in names:
@@ -185,16 +185,16 @@ def check_owners(owners: Mapping[str, Iterable[str]], hypers: Hypers) -> None:
 
 
 def check_names(argument: str, names: Iterable[str], hypers: Hypers) -> None:
-    """Every name is a hyper's."""
+    """Requires that every name is the name of a hyper."""
     for name in names:
         if name not in hypers:
             raise unknown_hyper(argument, name, hypers)
 
 
 def infeasible(name: str, constraint: Any, value: tf.Tensor) -> ValueError:
-    """A starting point outside its constraint set."""
+    """The error for a starting point outside its constraint set."""
     if not np.size(value):
-        return ValueError(f"hyper '{name}' has no entries, and its constraint {constraint} is empty for none. Leave it out.")
+        return ValueError(f"hyper '{name}' has no entries, for which its constraint {constraint} is empty. Leave it out.")
     return ValueError(
         f"hyper '{name}' starts outside its constraint {constraint}: {np.asarray(value).ravel()[:5]}... (min "
         f"{np.min(value):.6g}, max {np.max(value):.6g}, sum |.| {np.sum(np.abs(value)):.6g}). Start from "
@@ -205,13 +205,13 @@ def infeasible(name: str, constraint: Any, value: tf.Tensor) -> ValueError:
 def diverged(
     iteration: int, quantities: Mapping[str, Any], result: Result | None = None, limit: float = np.inf
 ) -> DivergenceError:
-    """A hyper-iteration whose value or hypergradient is not finite, or whose value exceeds the limit.
+    """The error for a hyper-iteration whose value or hypergradient is not finite, or whose value exceeds the limit.
 
-    `quantities` are those looked at, by name.
+    `quantities` are those examined, by name.
     """
     norms = {name: float(np.linalg.norm(np.asarray(value, np.float64).ravel())) for name, value in quantities.items()}
     bad = [name for name, norm in norms.items() if not np.isfinite(norm)]
-    wrong = f"not finite: {', '.join(bad)}" if bad else f"the value is above the limit, {limit:.6g}"
+    wrong = f"not finite: {', '.join(bad)}" if bad else f"the value exceeds the limit, {limit:.6g}"
     shown = ", ".join(f"{name}: {norm:.6g}" for name, norm in norms.items())
     kept = f"Everything up to hyper-iteration {iteration - 1} is kept in .result." if iteration else "It was the first."
     what = f"hyper-iteration {iteration}: {wrong}. Norms: {shown}."
@@ -227,12 +227,12 @@ def diverged(
 
 
 def with_story(error: DivergenceError, setbacks: tuple[str, ...]) -> DivergenceError:
-    """The error of a run that gives up, with each time before that it went back."""
+    """The error of a run that gives up, with a list of the setbacks from which it recovered before."""
     if not setbacks:
         return error
     story = "\n".join(f"  {number}. {text}" for number, text in enumerate(setbacks, 1))
     return DivergenceError(
-        f"{error} It went back {len(setbacks)} times before:\n{story}",
+        f"{error} The run had backed off {len(setbacks)} times before:\n{story}",
         error.iteration,
         error.result,
     )

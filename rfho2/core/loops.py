@@ -1,7 +1,7 @@
 """The loops over time: the only while loops and TensorArrays of the algorithms.
 
-All of them become one graph node whatever the number of steps, and run under XLA and over DTensor inputs. There TensorFlow
-2.21 refuses a loop inside another one that starts from what the outer one carries: see `hypergradients/checkpointing.py`.
+Each is one graph node, whatever the number of steps, and runs under XLA and over DTensor inputs. Over DTensors, TensorFlow
+2.21 rejects an inner loop that starts from what the outer loop carries: see `hypergradients/binomial.py`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def repeat(condition: Callable[[Nest], tf.Tensor], body: Callable[[Nest], Nest],
 
 
 Slots: TypeAlias = tuple[tf.TensorArray, ...]
-"""Room for a fixed number of states, each to be written again and again: one array for each leaf."""
+"""A fixed number of rewritable places for states: one TensorArray per leaf."""
 
 
 def slots_for(example: Nest, size: int) -> Slots:
-    """Empty slots for nests like the example."""
+    """Empty slots for nests with the structure of the example."""
     return tuple(
         tf.TensorArray(leaf.dtype, size=size, element_shape=leaf.shape, clear_after_read=False)
         for leaf in nest.flatten(example)
@@ -45,7 +45,7 @@ def slots_for(example: Nest, size: int) -> Slots:
 
 
 def read_slot(slots: Slots, index: tf.Tensor, structure: Nest) -> Nest:
-    """What was written last at `index`, in the structure of what was written."""
+    """The value written last at `index`, in the given structure."""
     return nest.pack(structure, [array.read(index) for array in slots])
 
 
@@ -55,18 +55,18 @@ def write_slot(slots: Slots, index: tf.Tensor, value: Nest) -> Slots:
 
 
 class Trajectory(NamedTuple):
-    """s_start, ..., s_{start + steps - 1}: one TensorArray for each leaf of the state."""
+    """s_start, ..., s_{start + steps - 1}: one TensorArray per leaf of the state."""
 
     slots: Slots
     structure: Nest
 
     def read(self, index: tf.Tensor) -> Nest:
-        """The state at `index`, counted from the first one saved."""
+        """The state at `index`, counted from the first saved state."""
         return read_slot(self.slots, index, self.structure)
 
 
 def record(body: Callable[[Nest, tf.Tensor], Nest], state: Nest, start: int, steps: int) -> tuple[Trajectory, Nest]:
-    """As `fold`, and saves the state *before* each step; returns (trajectory, last state)."""
+    """As `fold`, but also saves the state *before* each step; returns (trajectory, last state)."""
 
     def advance(i: tf.Tensor, carry: Nest) -> tuple[tf.Tensor, Nest]:
         slots, state = carry
@@ -89,7 +89,7 @@ def fold_back(
 
 
 def _while(steps: Time, advance: Callable[[tf.Tensor, Nest], tuple[tf.Tensor, Nest]], carry: Nest) -> Nest:
-    # One iteration at a time: steps depend on each other, and overlapping them would hold more states alive.
+    # One iteration at a time: each step depends on the last, and overlapping them would keep more states alive.
     return tf.while_loop(
         lambda i, _: i < steps, advance, (tf.constant(0), carry), parallel_iterations=1, maximum_iterations=steps
     )[1]

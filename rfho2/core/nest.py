@@ -15,14 +15,14 @@ pack = tf.nest.pack_sequence_as
 
 
 def map_once(function: Callable[..., Any], *nests: Nest) -> Nest:
-    """As `map`, but computed once where the very same leaves meet again, as after `broadcast_prefix`."""
-    known: dict[tuple[int, ...], Any] = {}
+    """As `map`, but evaluates the function once for identical leaves, such as `broadcast_prefix` produces."""
+    results: dict[tuple[int, ...], Any] = {}
 
     def remembered(*leaves: Any) -> Any:
         key = tuple(id(leaf) for leaf in leaves)
-        if key not in known:
-            known[key] = function(*leaves)
-        return known[key]
+        if key not in results:
+            results[key] = function(*leaves)
+        return results[key]
 
     return map(remembered, *nests)
 
@@ -33,12 +33,12 @@ def add(a: Nest, b: Nest) -> Nest:
 
 
 def zeros_like(nest: Nest) -> Nest:
-    """0 in the space of `nest`."""
+    """The zero of the space of `nest`."""
     return map(tf.zeros_like, nest)
 
 
 def dense(nest: Nest) -> Nest:
-    """Turns the sparse gradients of lookups (`tf.IndexedSlices`) into tensors."""
+    """Converts the sparse gradients of lookups (`tf.IndexedSlices`) to tensors."""
     leaves = flatten(nest, expand_composites=False)
     return pack(nest, [tf.convert_to_tensor(leaf) for leaf in leaves])
 
@@ -49,7 +49,7 @@ def dot(a: Nest, b: Nest) -> tf.Tensor:
 
 
 def norm(a: Nest) -> tf.Tensor:
-    """The Euclidean norm of all entries together.
+    """The Euclidean norm over all entries.
 
     >>> norm([tf.constant([3.0]), tf.constant(4.0)]).numpy().item()
     5.0
@@ -68,7 +68,7 @@ def dots(columns: Nest, vector: Nest) -> tf.Tensor:
 
 
 def signature(nest: Nest) -> list[tuple[str, tuple[int | None, ...], str]]:
-    """(path, shape, dtype) of every leaf: what has to stay the same from step to step."""
+    """(path, shape, dtype) of every leaf: what may not change from step to step."""
     return [(path, tuple(leaf.shape), leaf.dtype.name) for path, leaf in leaves_with_path(nest)]
 
 

@@ -1,25 +1,26 @@
-"""The product with a matrix that never changes, for full-batch training."""
+"""Operations whose derivatives TensorFlow gets slow, wrong or NaN, and random numbers that do not depend on the compiler."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 Product = Callable[[tf.Tensor], tf.Tensor]
 
 
 def fixed_product(x: Any) -> Product:
-    """w -> x @ w for a constant x, which keeps x and its transpose.
+    """w -> x @ w for a constant matrix x, of which it stores the transpose too.
 
-    Full-batch training multiplies by the same x and x^T at every step; on CPU a product with a stored transpose takes a
-    third of the time of one that transposes as it goes. x itself is not differentiated.
+    Full-batch training multiplies by the same x and x^T at every step. On a CPU, a product with a stored transpose takes a
+    third of the time of one that transposes on the fly. x itself is not differentiated.
 
-    d(x w) = x dw,  and the adjoint of w is x^T (adjoint of x w): each is the other's derivative, to every order.
+    d(x w) = x dw, and the adjoint of w is x^T (adjoint of x w): each product is the derivative of the other, to every order.
 
     Args:
-      x: [n, d]; memory for two copies of it.
+      x: [n, d]; two copies of it are kept in memory.
 
     >>> product = fixed_product(tf.constant([[1.0, 2.0], [3.0, 4.0]]))
     >>> product(tf.constant([[1.0], [1.0]])).numpy().ravel().tolist()
@@ -35,3 +36,44 @@ def _linear(matrix: tf.Tensor, transposed: tf.Tensor) -> Product:
         return tf.matmul(matrix, w), _linear(transposed, matrix)
 
     return product
+
+
+def safe_sqrt(x: tf.Tensor) -> tf.Tensor:
+    """sqrt(x) with derivative 0 at x = 0, where the plain root gives inf * 0 = NaN.
+
+    The inner `where` keeps the root away from 0; the outer one restores the 0, so that values do not change.
+    """
+    positive = x > 0
+    return tf.where(positive, tf.sqrt(tf.where(positive, x, tf.ones_like(x))), tf.zeros_like(x))
+
+
+def uniform(key: tf.Tensor, shape: tuple[int, ...] | tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
+    """Uniform random numbers in [0, 1) from an int32[2] key; graph and XLA draw the same ones, unlike other stateless draws.
+
+    A dropout mask is `uniform(key, shape) < keep`.
+
+    >>> bool(tf.reduce_all(uniform(tf.constant([1, 2]), (100,)) < 1.0))
+    True
+    """
+    bits = tf.random.stateless_uniform(shape, key, minval=None, maxval=None, dtype=tf.int32)
+    high = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, 8), 0xFFFFFF)  # 24 bits: exact in float32
+    return tf.cast(high, dtype) * 2.0**-24
+
+
+def cross_entropy(targets: tf.Tensor, logits: tf.Tensor, from_logits: bool = True) -> tf.Tensor:
+    """-sum_c targets_c log softmax(logits)_c, with all derivatives with respect to the targets too, to every order.
+
+    TensorFlow's version (`tf.nn.softmax_cross_entropy_with_logits`, which Keras calls) omits the mixed second derivative
+    with respect to targets and logits, of which the hypergradient of anything in the labels consists.
+
+    Args:
+      targets: probabilities, with the classes along the last axis.
+      logits: a tensor of the same shape; probabilities if `from_logits` is False.
+      from_logits: whether `logits` are logits.
+
+    >>> float(cross_entropy(tf.constant([0.5, 0.5]), tf.constant([0.0, 0.0])))  # log 2
+    0.6931471824645996
+    """
+    tiny = np.finfo(logits.dtype.as_numpy_dtype).eps
+    logs = tf.nn.log_softmax(logits) if from_logits else tf.math.log(tf.maximum(logits, tf.cast(tiny, logits.dtype)))
+    return -tf.reduce_sum(targets * logs, axis=-1)

@@ -1,4 +1,4 @@
-"""Names for the things the library passes around, and the results it returns."""
+"""Names for the values that the library passes around, and the results that it returns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import tensorflow as tf
 
 Nest = Any
-"""A dict, list, tuple or NamedTuple of tensors, nested at will, or one tensor."""
+"""A dict, list, tuple or NamedTuple of tensors, nested to any depth, or a single tensor."""
 
 Hypers = Mapping[str, tf.Tensor]
 """lambda: the hyperparameters by name."""
@@ -17,11 +17,17 @@ Batches = Callable[[tf.Tensor], Nest]
 """index -> batch, a pure function, because reverse mode replays it."""
 
 Value: TypeAlias = tf.Tensor | dict[str, tf.Tensor]
-"""One objective's value, or one per objective by name."""
+"""The value of the objective, or of several objectives by name."""
+
+Norms = Mapping[str, tf.Tensor]
+"""Norm of the adjoint or of the sensitivity in an engine's last call, by name."""
+
+Signal = Callable[[], int | None]
+"""Returns the number of the signal that asks the run to end, or None."""
 
 
 class HyperGradient(NamedTuple):
-    """What an engine returns: E, its total derivative by hyper, and the last state s_T."""
+    """What an engine returns: E, its total derivative with respect to each hyper, and the last state s_T."""
 
     value: Value
     grads: dict[str, tf.Tensor]
@@ -47,7 +53,7 @@ class Result(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What a callback is told at the start: the next hyper-iteration, their total, and what is run."""
+    """What a callback receives at the start: the next hyper-iteration, the total, the hypers and the configuration."""
 
     first: int
     iterations: int

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rfho2.core import nest
+from rfho2.core.ops import safe_sqrt
 from rfho2.core.types import Hypers, Nest
-from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve, safe_sqrt
+from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve
 
 
 class AdamState(NamedTuple):
@@ -22,17 +23,17 @@ class AdamState(NamedTuple):
 def adam(
     loss: Loss, learning_rate: Setting, beta_1: Setting = 0.9, beta_2: Setting = 0.999, epsilon: Setting = 1e-7
 ) -> Dynamics:
-    """Adam as in Keras: epsilon stands outside the root, the bias correction in the rate.
+    """Adam, in Keras's form: epsilon is added outside the root, the bias correction multiplies the rate.
 
     m_t = b1 m_{t-1} + (1 - b1) g_t,  v_t = b2 v_{t-1} + (1 - b2) g_t^2
     w_t = w_{t-1} - eta sqrt(1 - b2^t) / (1 - b1^t) m_t / (sqrt(v_t) + epsilon)
 
-    Where a gradient has been 0 all along (a dead unit) the derivative of sqrt(v) is taken as 0, its limit there.
+    Where a gradient has always been 0 (a dead unit), the derivative of sqrt(v) is taken to be 0, its limit there.
 
     Args:
       loss: (params, hypers, batch) -> scalar, J_t; g_t is its gradient.
       learning_rate: eta.
-      beta_1, beta_2: how long the moments remember.
+      beta_1, beta_2: decay rates of the moments.
       epsilon: bounds the step where the gradient is small.
 
     >>> dynamics = adam(lambda w, hypers, batch: w**2, learning_rate=0.1)
@@ -57,7 +58,7 @@ def adamw(
     Args:
       loss: (params, hypers, batch) -> scalar, without the decay.
       learning_rate: eta, which multiplies the decay too, as in Keras.
-      weight_decay: the share of the weights taken off each step, before eta.
+      weight_decay: the fraction of the weights subtracted at each step, before multiplication by eta.
       beta_1, beta_2, epsilon: as in `adam`.
 
     >>> dynamics = adamw(lambda w, hypers, batch: w**2, learning_rate=0.1, weight_decay=0.5)

@@ -1,4 +1,4 @@
-"""What a dynamics is, and the two things every optimiser needs: a gradient and its settings."""
+"""The `Dynamics` type, and what every optimiser needs: the gradient of the loss and the values of its settings."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Setting = float | str | Callable[[Hypers, tf.Tensor], Nest]
 class Dynamics(NamedTuple):
     """One way to train: s_0 = init(params, hypers), s_t = step(s_{t-1}, hypers, batch, t).
 
-    Any differentiable step will do. The state is a nest of floating tensors that keeps its structure and shapes.
+    Any differentiable step can be used. The state is a nest of floating tensors whose structure and shapes never change.
 
     Attributes:
-      init: (params, hypers) -> state; may depend on the hypers, to learn the initialisation.
+      init: (params, hypers) -> state; it may depend on the hypers, so that an initialisation can be learned.
       step: (state, hypers, batch, t) -> state, a pure function; t = 0, 1, ... is an int32 scalar.
-      params: state -> params, what the objective sees.
+      params: state -> params, the part that the objective is evaluated on.
 
     >>> halve = Dynamics(lambda w, h: w, lambda w, h, batch, t: w - h["rate"] * w, lambda w: w)
     >>> halve.step(tf.constant(4.0), {"rate": tf.constant(0.5)}, None, tf.constant(0)).numpy().item()
@@ -37,28 +37,36 @@ class Dynamics(NamedTuple):
     params: Callable[[Nest], Nest]
 
 
-Again = Callable[[Nest, Hypers, Nest, tf.Tensor, Nest], Nest]
-"""(state, hypers, batch, t, new) -> state: a step whose result, `new`, is known: its derivatives alone are wanted."""
+Replay = Callable[[Nest, Hypers, Nest, tf.Tensor, Nest], Nest]
+"""(state, hypers, batch, t, new_state) -> new_state: replays a step whose result is known; only its derivatives are used."""
 
 
-def known_again(step: Callable[..., Nest], again: Again) -> Callable[..., Nest]:
-    """The step, which says with `step.again` how reverse mode may go through it with less work.
+def with_replay(step: Callable[..., Nest], replay: Replay) -> Callable[..., Nest]:
+    """Attaches to a step the cheaper version that reverse mode replays, as `step.replay`.
 
-    `again` puts parts of `new` in the place of what it computes (`assume`), so that the compiler drops what only the values
-    of these needed. It is the step's own attribute: who replaces the step replaces both.
+    The replay substitutes parts of the known result for what it computes (`substitute_value`), so that the compiler drops
+    the operations that only those values needed. As an attribute of the step it cannot be left behind when the step is
+    replaced.
     """
-    step.again = again  # type: ignore[attr-defined]
+    step.replay = replay  # type: ignore[attr-defined]
     return step
 
 
+def replay_of(dynamics: Dynamics) -> Replay | None:
+    """The replay attached to the step of a dynamics, or None."""
+    return getattr(dynamics.step, "replay", None)
+
+
 @tf.custom_gradient
-def assume(known: tf.Tensor, computed: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[None, tf.Tensor]]]:
-    """The value of `known` with the derivative of `computed`, which is equal to it."""
+def substitute_value(
+    known: tf.Tensor, computed: tf.Tensor
+) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[None, tf.Tensor]]]:
+    """The value of `known` with the derivative of `computed`; the two are equal."""
     return tf.identity(known), lambda upstream: (None, upstream)
 
 
 def gradient(loss: Loss, params: Nest, hypers: Hypers, batch: Nest) -> Nest:
-    """grad J_t(w), by a tape that outer tapes and accumulators differentiate again."""
+    """grad J_t(w), by a tape that outer tapes and accumulators can differentiate."""
     with tf.GradientTape() as tape:
         tape.watch(params)
         value = loss(params, hypers, batch)
@@ -81,7 +89,7 @@ def resolve(argument: str, setting: Setting, params: Nest, hypers: Hypers, t: tf
     try:
         value = nest.map(lambda leaf: tf.convert_to_tensor(leaf, dtype), value)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{argument} has to come as {dtype.name}, like the params; use tf.cast. ({error})") from None
+        raise TypeError(f"{argument} has to be {dtype.name}, like the params; use tf.cast. ({error})") from None
     try:
         return nest.broadcast_prefix(value, params)
     except (KeyError, TypeError, ValueError):
@@ -92,7 +100,7 @@ def resolve(argument: str, setting: Setting, params: Nest, hypers: Hypers, t: tf
 
 
 def check_settings(loss: Loss, **settings: Setting) -> None:
-    """Refuses what can be neither a loss nor a setting, before anything is traced."""
+    """Rejects anything that cannot be a loss or a setting, before tracing."""
     errors.check_callable("loss", loss, "(params, hypers, batch) -> scalar")
     for argument, setting in settings.items():
         if not (isinstance(setting, str | int | float) or callable(setting) or hasattr(setting, "dtype")):
@@ -100,12 +108,3 @@ def check_settings(loss: Loss, **settings: Setting) -> None:
                 f"{argument} is {type(setting).__name__} {setting!r:.80}; pass a number, the name of a hyper, or a "
                 f"function (hypers, t) -> tensor."
             )
-
-
-def safe_sqrt(x: tf.Tensor) -> tf.Tensor:
-    """sqrt(x) with derivative 0 at x = 0, where the plain root gives inf * 0 = NaN.
-
-    The inner `where` keeps the root away from 0, the outer one puts the 0 back, so that values do not change.
-    """
-    positive = x > 0
-    return tf.where(positive, tf.sqrt(tf.where(positive, x, tf.ones_like(x))), tf.zeros_like(x))

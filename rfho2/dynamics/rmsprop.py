@@ -19,7 +19,7 @@ class RMSPropState(NamedTuple):
 
 
 def rmsprop(loss: Loss, learning_rate: Setting, rho: Setting = 0.9, epsilon: Setting = 1e-7) -> Dynamics:
-    """RMSProp as in Keras: epsilon stands inside the root.
+    """RMSProp, in Keras's form: epsilon is added inside the root.
 
     v_t = rho v_{t-1} + (1 - rho) g_t^2
     w_t = w_{t-1} - eta g_t / sqrt(v_t + epsilon)
@@ -27,7 +27,7 @@ def rmsprop(loss: Loss, learning_rate: Setting, rho: Setting = 0.9, epsilon: Set
     Args:
       loss: (params, hypers, batch) -> scalar, J_t; g_t is its gradient.
       learning_rate: eta.
-      rho: how long the mean remembers.
+      rho: decay rate of the mean.
       epsilon: keeps the root away from 0.
 
     >>> dynamics = rmsprop(lambda w, hypers, batch: w**2, learning_rate=0.1, rho=0.0)
