@@ -1,7 +1,7 @@
 """rfho2: gradient-based hyperparameter optimisation for TensorFlow 2.
 
-Training is a dynamical system s_t = Phi_t(s_{t-1}, lambda); the gradient of a validation error by the hyperparameters lambda
-is computed exactly, backwards, forwards, or in real time while training goes on.
+Training is a dynamical system s_t = Phi_t(s_{t-1}, lambda). The gradient of a validation error with respect to the
+hyperparameters lambda is computed exactly: backwards, forwards, or in real time while training continues.
 
 "The paper" is Forward and Reverse Gradient-Based Hyperparameter Optimization, by Franceschi, Donini, Frasconi and Pontil,
 ICML 2017.
@@ -10,15 +10,28 @@ ICML 2017.
 from typing import TYPE_CHECKING, Any
 
 from rfho2 import batches, distribute, memory
-from rfho2.constraints import Box, BoxL1Ball, Constraint, L1Ball, L2Ball, NonNegative, Simplex, SymmetricNonNegative
+from rfho2.constraints.sets import Box, BoxL1Ball, Constraint, L1Ball, L2Ball, NonNegative, Simplex, SymmetricNonNegative
 from rfho2.core.errors import DivergenceError
 from rfho2.core.ops import fixed_product
-from rfho2.core.types import Best, HyperGradient, Result, Run
-from rfho2.driver import CheckpointError, HyperOptimizer, HyperUpdate, InUseError, projected_adam
-from rfho2.dynamics import Dynamics, adagrad, adam, adamw, gradient_descent, momentum, nesterov, rmsprop
-from rfho2.hypergradients import Check, Engine, check_hypergradient, forward, real_time, reverse
+from rfho2.core.types import Best, HyperGradient, Hypers, Nest, Result, Run
+from rfho2.driver.checkpoint_store import CheckpointError
+from rfho2.driver.hyper_optimizer import HyperOptimizer
+from rfho2.driver.locks import InUseError
+from rfho2.driver.projected_adam import HyperUpdate, projected_adam
+from rfho2.dynamics.adagrad import adagrad
+from rfho2.dynamics.adam import adam, adamw
+from rfho2.dynamics.base import Dynamics
+from rfho2.dynamics.gradient_descent import gradient_descent
+from rfho2.dynamics.momentum import momentum, nesterov
+from rfho2.dynamics.rmsprop import rmsprop
+from rfho2.hypergradients.check import Check, check_hypergradient
+from rfho2.hypergradients.engine import Engine
+from rfho2.hypergradients.forward import forward
+from rfho2.hypergradients.real_time import real_time
+from rfho2.hypergradients.reverse import reverse
 from rfho2.monitor import Callback, CSVLogger, ProgressBar, TensorBoard
-from rfho2.planning import Plan, auto, plan
+from rfho2.planning.auto import auto
+from rfho2.planning.plan import Plan, plan
 from rfho2.problem import Objective, Problem, RunningCost
 
 if TYPE_CHECKING:
@@ -51,10 +64,12 @@ __all__ = [
     "HyperGradient",
     "HyperOptimizer",
     "HyperUpdate",
+    "Hypers",
     "InUseError",
     "KerasModel",
     "L1Ball",
     "L2Ball",
+    "Nest",
     "NonNegative",
     "Objective",
     "Plan",
@@ -94,7 +109,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Names of the Keras bridge, when they are first asked for: Keras takes long to import."""
+    """Imports the Keras bridge when one of its names is first used, because Keras takes long to import."""
     if name in __all__:
         from rfho2 import keras_bridge
 

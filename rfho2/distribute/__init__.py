@@ -1,4 +1,4 @@
-"""More than one device, process or host: DTensor, TensorFlow's own engine for one program over many."""
+"""Several devices, processes or hosts, by DTensor: TensorFlow's own way to run one program over many."""
 
 from rfho2.distribute.cluster import chief, initialize
 from rfho2.distribute.columns import forward_columns, real_time_columns, same_checkpoint

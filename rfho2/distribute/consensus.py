@@ -1,47 +1,43 @@
-"""Two numbers that processes exchange with every hypergradient: whether they are at the same place, and whether to end."""
+"""Two numbers that processes exchange with every hypergradient: whether they are in step, and whether to end."""
 
 from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Callable
 
 import numpy as np
 
 from rfho2.core import nest
-from rfho2.core.types import Nest
-
-Signal = Callable[[], int | None]
-"""The number of the signal that came, if one did."""
+from rfho2.core.types import Nest, Signal
 
 
-class Agreement:
-    """A signal that comes to one process ends all of them after the same hyper-iteration, or some would wait for others."""
+class Consensus:
+    """Lets a signal to one process end all of them after the same hyper-iteration; otherwise some would wait for others."""
 
     def __init__(self) -> None:
         self._own: Signal = lambda: None
         self._signal: int | None = None
 
     def among_all(self, own: Signal) -> Signal:
-        """From the signal of this process, that of any."""
+        """From the signal of this process, the signal of any process."""
         self._own, self._signal = own, None
         return lambda: self._signal
 
     def row(self, args: Nest) -> np.ndarray:
-        """What this process tells: a mark of hypers and k, and its signal.
+        """What this process sends: a checksum of the hypers and k, and its signal.
 
-        Marks have 32 bits, which float64 holds exactly; arguments that differ hardly have one in common.
+        The checksum has 32 bits, which float64 represents exactly; different arguments very rarely have the same one.
         """
         leaves = [np.asarray(leaf).tobytes() for leaf in nest.flatten(args)]
-        mark = functools.reduce(lambda crc, leaf: zlib.crc32(leaf, crc), leaves, 0)
-        return np.array([mark, self._own() or 0], np.float64)
+        checksum = functools.reduce(lambda crc, leaf: zlib.crc32(leaf, crc), leaves, 0)
+        return np.array([checksum, self._own() or 0], np.float64)
 
-    def hear(self, rows: np.ndarray) -> None:
-        """What all of them tell; marks that differ are an error: they would answer different questions together."""
-        marks, signals = rows.T
-        if len(set(marks)) > 1:
+    def receive(self, rows: np.ndarray) -> None:
+        """What all processes sent; different checksums are an error: the processes would compute different things."""
+        checksums, signals = rows.T
+        if len(set(checksums)) > 1:
             raise RuntimeError(
-                f"hypers or k differ between the processes (their marks are {marks.tolist()}): all have to run the same "
-                f"command, with the same seeds, and go on from the same checkpoint."
+                f"hypers or k differ between the processes (their checksums are {checksums.tolist()}): all have to run the "
+                f"same command, with the same seeds, and resume from the same checkpoint."
             )
         self._signal = int(signals.max()) or None

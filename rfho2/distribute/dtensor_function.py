@@ -1,9 +1,9 @@
-"""One function at a time: what DTensor makes of a graph with loops cannot stay when it lowers another.
+"""Functions over DTensors, one at a time: DTensor cannot keep a graph with loops while it lowers another.
 
-TensorFlow 2.21 adds a function to the process for each loop of a graph that it lowers to one device, reads all of them back
-when it lowers the next graph, and finds, now and then, that they are not the same any more: "Cannot add function
-'while_body' because a different function with the same name already exists". So the function of an engine is given up when
-another one's turn comes, and traced again should its own come back.
+For each loop of a graph that it lowers to one device, TensorFlow 2.21 adds a function to the process. It reads all of them
+back when it lowers the next graph, and sometimes finds that they have changed: "Cannot add function 'while_body' because a
+different function with the same name already exists". So the graph of an engine is dropped when another engine runs, and
+traced again when the first one runs once more.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import tensorflow as tf
 
-_current: list[Lowered] = []
+_current: list[DTensorFunction] = []
 
 
-class Lowered:
-    """`tf.function` that holds its graph only while no other one runs."""
+class DTensorFunction:
+    """A `tf.function` that keeps its graph only until another one runs."""
 
     def __init__(self, function: Callable[..., Any]):
         self._function = function
@@ -33,7 +33,7 @@ class Lowered:
 
 
 def drop() -> None:
-    """Gives up the function that holds a graph now."""
+    """Drops the graph that is kept now."""
     while _current:
         _current.pop()._compiled = None
-        gc.collect()  # its graph is a ring of references
+        gc.collect()  # the graph is part of a reference cycle

@@ -1,4 +1,4 @@
-"""An engine on a mesh that takes and gives ordinary tensors: driver, optimiser and checkpoints know nothing of the mesh."""
+"""An engine on a mesh that takes and returns ordinary tensors, so that the driver need not know of the mesh."""
 
 from __future__ import annotations
 
@@ -10,60 +10,72 @@ from tensorflow.experimental import dtensor
 
 from rfho2.batches import Stream
 from rfho2.core import errors, nest
-from rfho2.core.types import HyperGradient, Hypers, Nest
+from rfho2.core.types import HyperGradient, Hypers, Nest, Norms, Signal
 from rfho2.distribute import watchdog
 from rfho2.distribute.cluster import chief
-from rfho2.distribute.consensus import Agreement
-from rfho2.distribute.dtensor_function import Lowered
+from rfho2.distribute.consensus import Consensus
+from rfho2.distribute.dtensor_function import DTensorFunction
 from rfho2.distribute.placement import ordinary, replicate, whole
-from rfho2.hypergradients import Engine
+from rfho2.hypergradients.engine import Engine, as_engine
 
-SMALL = 64  # entries: DTensor takes smaller tensors of some dtypes for constants, and would lower again for other values
+SMALL = 64  # entries: DTensor treats smaller tensors of some dtypes as constants, and would lower again for other values
 
 
 def on_mesh(engine: Engine, mesh: dtensor.Mesh) -> MeshEngine:
-    """The engine, with its inputs replicated to the mesh and its results made whole again.
+    """The engine, with its inputs replicated to the mesh and its results gathered.
 
-    What divides the work is the data: batches that were made with `shard` or `split`. All processes compute the same
-    hypergradient, and so the same updates of the hypers.
+    The data divide the work: make the batches with `shard` or `split`. All processes compute the same hypergradient, and so
+    the same updates of the hypers.
 
     Args:
       engine: `rf.reverse(problem)`, `rf.forward(problem)` or `rf.real_time(problem, ...)`.
-      mesh: that of the data.
+      mesh: the mesh of the data.
     """
     if isinstance(engine.problem.batches, Stream):
         raise TypeError(
-            "batches is a stream, which is read by each process for itself; use split(rf.batches.shuffled(...))."
+            "batches is a stream, which every process would read for itself; use split(rf.batches.shuffled(...))."
         )
-    return MeshEngine(engine, mesh)
+    return MeshEngine(as_engine(engine), mesh)
 
 
-class MeshEngine:
+class MeshEngine(Engine):
     """See `on_mesh`."""
 
     def __init__(self, engine: Engine, mesh: dtensor.Mesh):
+        super().__init__(engine.problem, dict(engine.settings))
         self.engine, self.mesh = engine, mesh
-        self.problem = engine.problem
-        self.settings: dict[str, Any] = dict(engine.settings)
-        self.writes = chief()  # or checkpoints and logs would be written by every process
-        self._agreement = Agreement()
-        self.agreed = self._agreement.among_all
+        self._norms: Norms = {}
+        self._consensus = Consensus()
         self._call = self._lowered(engine)
-        self._start = self._lowered(engine.start)
+        self._start = self._lowered(engine.start, norms=False)
         self._advance = self._lowered(engine.advance)
 
     @property
     def jit_compiled(self) -> bool:
-        """Whether XLA compiles it; known after the first call."""
+        """Whether XLA compiles the engine; known after the first call."""
         return self.engine.jit_compiled
 
+    @property
+    def norms(self) -> Norms:
+        """Norm of the adjoint or of the sensitivity in the last call."""
+        return self._norms
+
+    @property
+    def writes(self) -> bool:
+        """Whether this is the process that writes checkpoints and logs; otherwise every process would write them."""
+        return chief()
+
+    def agreed(self, own: Signal) -> Signal:
+        """The signal of any process."""
+        return self._consensus.among_all(own)
+
     def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
-        """The hypergradient, as that of the engine."""
+        """The hypergradient of training from `params` with `hypers`; k selects the validation batch."""
         params = errors.checked_params(params)
         return self._run(self._call, params, errors.checked_hypers(hypers, params), tf.convert_to_tensor(k, tf.int32))
 
     def start(self, params: Nest, hypers: Hypers) -> Nest:
-        """What is carried on, before the first hyper-iteration."""
+        """What the first hyper-iteration starts from."""
         params = errors.checked_params(params)
         return self._run(self._start, params, errors.checked_hypers(hypers, params))
 
@@ -76,33 +88,34 @@ class MeshEngine:
         return self.engine.initial_state(params, hypers)
 
     def forget(self, carry: Nest) -> Nest:
-        """In real time the same training with Z = 0."""
-        return getattr(self.engine, "forget", lambda carry: carry)(carry)
+        """The same training without memory of earlier hypers."""
+        return self.engine.forget(carry)
 
-    def _lowered(self, function: Callable[..., Any]) -> Lowered:
-        """The function of an engine between ordinary tensors that lie on the mesh whole."""
+    def _lowered(self, function: Callable[..., Any], norms: bool = True) -> DTensorFunction:
+        """A method of the engine as a function of replicated tensors on the mesh, which returns the norms too."""
 
         def run(dtypes: tuple[str, ...], told: tf.Tensor, *args: Nest) -> Any:
             leaves = [tf.cast(leaf, dtype) for leaf, dtype in zip(nest.flatten(args), dtypes, strict=True)]
-            return whole((told, function(*nest.pack(args, leaves))), self.mesh)
+            result = function(*nest.pack(args, leaves))
+            return whole((told, result, dict(self.engine.norms) if norms else {}), self.mesh)
 
-        return Lowered(run)
+        return DTensorFunction(run)
 
-    def _run(self, function: Lowered, *args: Nest) -> Any:
+    def _run(self, function: DTensorFunction, *args: Nest) -> Any:
         args = nest.map(tf.convert_to_tensor, args)
         dtypes = tuple(leaf.dtype.name for leaf in nest.flatten(args))
         placed = replicate(nest.map(_widened, args), self.mesh)
         layout = dtensor.Layout.batch_sharded(self.mesh, self.mesh.dim_names[0], 2)
-        row = tf.constant(self._agreement.row(args[1:])[None])
+        row = tf.constant(self._consensus.row(args[1:])[None])
         told = dtensor.pack([row] * self.mesh.num_local_devices(), layout)
         with watchdog.together():
             with dtensor.default_mesh(self.mesh):
-                found = function(dtypes, told, *placed)
-            rows, found = ordinary(found)
-        self._agreement.hear(rows.numpy())
-        return found
+                returned = function(dtypes, told, *placed)
+            rows, result, self._norms = ordinary(returned)
+        self._consensus.receive(rows.numpy())
+        return result
 
 
 def _widened(leaf: tf.Tensor) -> tf.Tensor:
-    """A small tensor as float64, which DTensor does not take for a constant; int32 and float32 come back as they were."""
+    """A small tensor as float64, which DTensor does not treat as a constant; int32 and float32 survive the conversion."""
     return tf.cast(leaf, tf.float64) if leaf.shape.num_elements() <= SMALL else leaf

@@ -1,7 +1,7 @@
-"""Checkpoints on disk: each a directory that appears whole or not at all, and is refused by another problem.
+"""Checkpoints on disk: each is a directory that appears complete or not at all, and that another problem rejects.
 
-`<directory>/ckpt-00000012/` holds `arrays.npz` (the leaves of a nest, never pickled), `record.json` (everything else but
-the older rows of the history, which are in `history-*.json`) and what else the caller writes there.
+`<directory>/ckpt-00000012/` holds `arrays.npz` (the leaves of a nest, never pickled), `history-*.json` (the older rows of
+the history), `record.json` (everything else) and whatever the caller adds.
 """
 
 from __future__ import annotations
@@ -23,65 +23,69 @@ import tensorflow as tf
 
 from rfho2.core import nest
 from rfho2.core.types import Nest
-from rfho2.driver import history as histories
+from rfho2.driver import history
 
 DAMAGE = (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 class CheckpointError(OSError):
-    """A checkpoint could not be written; those before it are as they were."""
+    """A checkpoint could not be written; earlier checkpoints are intact."""
 
 
 class Store:
-    """The checkpoints of one run; the directory is this process's alone, see `rfho2.locks`.
+    """The checkpoints of one run; only this process uses the directory, see `rfho2/driver/locks.py`.
 
     Args:
-      directory: where they are.
-      fingerprint: plain values that say which problem this is; a checkpoint with another one is refused.
-      keep: how many; more than one, should the newest be damaged.
+      directory: where the checkpoints are.
+      fingerprint: plain values that identify the problem; a checkpoint with another fingerprint is rejected.
+      keep: how many checkpoints to keep; more than one, in case the newest is damaged.
     """
 
     def __init__(self, directory: str | os.PathLike[str], fingerprint: dict[str, Any], keep: int = 2):
         self.directory = Path(directory)
         self.fingerprint = json.loads(json.dumps(fingerprint, default=str))
         self._keep = keep
-        self._known: set[Path] = set()  # those that are whole: written or read by this object
+        self._intact: set[Path] = set()  # checkpoints known to be intact: written or read by this object
 
     def save(self, k: int, arrays: Nest, record: dict[str, Any], also: Callable[[Path], None] | None = None) -> None:
-        """Writes checkpoint k beside the others and moves it into place; then drops the old ones.
+        """Writes checkpoint k under a temporary name and moves it into place; then removes the oldest.
 
-        `record` has plain values, its "history" one row for each hyper-iteration.
+        Args:
+          k: the hyper-iteration.
+          arrays: a nest of tensors.
+          record: plain values; "history" has one row per hyper-iteration.
+          also: writes further files into the directory that it is given.
         """
         try:
             place = self._write(k, arrays, record, also)
         except (OSError, tf.errors.OpError) as error:
             try:
-                left = f"{self._places()[0]} is whole, and the next run goes on from there"
+                left = f"{self._places()[0]} is intact, and the next run resumes from it"
             except (OSError, IndexError):  # there is none, or the directory cannot be read either
-                left = "nothing that was kept before was changed"
+                left = "nothing saved earlier was changed"
             raise CheckpointError(
-                f"checkpoint_dir: hyper-iteration {k} could not be kept in {self.directory} ({error}); {left}. "
-                f"Make room, or bring the directory back, and run again."
+                f"checkpoint_dir: hyper-iteration {k} could not be saved in {self.directory} ({error}); {left}. "
+                f"Free some space, or restore the directory, and run again."
             ) from error
-        later = [other for other in self._places() if other > place]  # damaged, or the run would have gone on from there
+        later = [other for other in self._places() if other > place]  # damaged, or the run would have resumed from them
         for old in later + [other for other in self._places() if other <= place][self._keep :]:
             shutil.rmtree(old, ignore_errors=True)
-            self._known.discard(old)
+            self._intact.discard(old)
 
     def _write(self, k: int, arrays: Nest, record: dict[str, Any], also: Callable[[Path], None] | None) -> Path:
         for killed in self.directory.glob(".draft-*"):
             shutil.rmtree(killed, ignore_errors=True)
-        # Not made here if it has vanished: where a disk was unmounted, another one would be filled.
+        # The directory is not recreated if it has vanished: a disk may have been unmounted, and another would fill up.
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.directory))
         try:
             leaves: dict[str, Any] = {str(i): np.asarray(leaf) for i, leaf in enumerate(nest.flatten(arrays))}
             np.savez(draft / "arrays.npz", **leaves)
             if also is not None:
                 also(draft)
-            rest = histories.write(draft, record["history"], self._dropped_next())
-            kept = {"rows": len(record["history"]), "history": rest}
-            whole = {**record, **kept, "fingerprint": self.fingerprint, "versions": versions()}
-            (draft / "record.json").write_text(json.dumps(whole))
+            rest = history.write(draft, record["history"], self._removed_next())
+            split = {"rows": len(record["history"]), "history": rest}
+            content = {**record, **split, "fingerprint": self.fingerprint, "versions": versions()}
+            (draft / "record.json").write_text(json.dumps(content))
             for file in draft.iterdir():
                 _flush(file)
             _flush(draft)
@@ -89,16 +93,18 @@ class Store:
             shutil.rmtree(place, ignore_errors=True)
             draft.rename(place)
             _flush(self.directory)
-            self._known.add(place)
+            self._intact.add(place)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
         return place
 
     def load(self, template: Nest, also: Callable[[Path], None] | None = None) -> tuple[Nest, dict[str, Any]] | None:
-        """The newest checkpoint that can be read, in the structure of `template`; None if there is none.
+        """The newest readable checkpoint as (arrays, record); None if there is none.
 
-        `also` reads what the caller wrote there.
+        Args:
+          template: a nest with the structure of the arrays.
+          also: reads the files that the caller added to a checkpoint.
         """
         for place in self._places():
             try:
@@ -110,55 +116,55 @@ class Store:
             try:
                 with np.load(place / "arrays.npz", allow_pickle=False) as file:
                     leaves = [tf.constant(file[str(i)]) for i in range(len(file.files))]
-                found = nest.pack(template, leaves)
-                history = histories.read(place, record["history"], record["rows"])
+                arrays = nest.pack(template, leaves)
+                rows = history.read(place, record["history"], record["rows"])
                 if also is not None:
                     also(place)
             except (*DAMAGE, tf.errors.OpError, AssertionError) as error:
                 _damaged(place, error)
                 continue
-            self._known.add(place)
-            return found, {**record, "history": history}
+            self._intact.add(place)
+            return arrays, {**record, "history": rows}
         return None
 
     def clear(self) -> None:
-        """Removes the checkpoints of this problem; refuses those of another."""
+        """Removes the checkpoints of this problem; refuses to remove those of another."""
         for place in self._places():
             try:
                 record = _read_record(place)
-            except DAMAGE:  # nothing to keep
+            except DAMAGE:  # nothing worth keeping
                 continue
             self._compare(place, record)
         for place in self._places():
             shutil.rmtree(place)
 
-    def _dropped_next(self) -> Path | None:
-        """The checkpoint whose files the next one may share: those that stay share none, should one be damaged."""
+    def _removed_next(self) -> Path | None:
+        """The checkpoint whose files the next one may share; those that stay share none, so that damage hits only one."""
         place = next(iter(self._places()[self._keep - 1 :]), None)
-        return place if place in self._known else None
+        return place if place in self._intact else None
 
     def _places(self) -> list[Path]:
         return sorted(self.directory.glob("ckpt-" + "[0-9]" * 8), reverse=True)
 
     def _compare(self, place: Path, record: dict[str, Any]) -> None:
-        there, here = record.get("fingerprint", {}), self.fingerprint
-        different = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
+        saved, now = record.get("fingerprint", {}), self.fingerprint
+        different = [key for key in sorted({*saved, *now}) if saved.get(key) != now.get(key)]
         if different:
-            pairs = "; ".join(f"{key}: {there.get(key)!s:.300} there, {here.get(key)!s:.300} now" for key in different)
+            pairs = "; ".join(f"{key}: {saved.get(key)!s:.300} there, {now.get(key)!s:.300} now" for key in different)
             raise ValueError(
                 f"checkpoint_dir: {place} belongs to another problem ({pairs}). Nothing was changed. Use another directory, "
                 f"or remove this one."
             )
         if record.get("versions") != versions():
             warnings.warn(
-                f"checkpoint {place} was written with {record.get('versions')}, this is {versions()}: results may differ "
-                f"in the last digits.",
+                f"checkpoint {place} was written with {record.get('versions')}; this is {versions()}. Results may differ in "
+                f"the last digits.",
                 stacklevel=4,
             )
 
 
 def versions() -> dict[str, str]:
-    """The versions that can change the bits of a result."""
+    """Versions that can change the last bits of a result."""
     return {"tensorflow": tf.__version__, "numpy": np.__version__, "machine": platform.machine()}
 
 
@@ -182,7 +188,7 @@ def _read_record(place: Path) -> dict[str, Any]:
 
 
 def _flush(path: Path) -> None:
-    """Waits until the disk has it: a rename that outlives its contents would be a half-written checkpoint."""
+    """Waits until the file is on disk: a rename that survives a crash without its contents leaves a damaged checkpoint."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""One process at a time in a directory."""
+"""Locks a directory, so that only one process at a time works in it."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # not on Windows: there nothing keeps a second process out
+except ImportError:  # on Windows: nothing keeps a second process out there
     fcntl = None  # type: ignore[assignment]
 
 NAME = ".lock"
 
 
 class InUseError(RuntimeError):
-    """Another process works in the directory."""
+    """Another process is using the directory."""
 
 
 @contextlib.contextmanager
 def held(directory: str | os.PathLike[str], argument: str) -> Iterator[None]:
-    """Keeps other processes out of a directory, which is made if it is not there.
+    """Keeps other processes out of a directory, which is created if necessary.
 
-    The system gives the lock back when its process ends, however it ends, so that none is left behind. The file stays, and
-    says whose it is or was.
+    The operating system releases the lock when the process ends, however it ends, so that no stale lock can remain. The lock
+    file stays, and names its current or last owner.
 
     Args:
-      directory: what to lock.
-      argument: how a user calls it, for the error.
+      directory: the directory to lock.
+      argument: the argument by which the user named it, for the error message.
     """
     place = Path(directory)
     place.mkdir(parents=True, exist_ok=True)
@@ -41,11 +41,11 @@ def held(directory: str | os.PathLike[str], argument: str) -> Iterator[None]:
             except BlockingIOError:
                 owner = os.read(descriptor, 200).decode(errors="replace").strip() or "another process"
                 raise InUseError(
-                    f"{argument} is {str(place)!r}, where {owner} is at work. Wait until it has ended, or choose another "
+                    f"{argument} is {str(place)!r}, which {owner} is using. Wait until it has finished, or choose another "
                     f"directory. Nothing was changed."
                 ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         yield
     finally:
-        os.close(descriptor)  # which gives the lock back
+        os.close(descriptor)  # releases the lock

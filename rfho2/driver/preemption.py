@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: what is under way is finished and kept, then the process ends."""
+"""Ctrl-C and SIGTERM: the current work is finished and saved, then the process ends."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Terminated(SystemExit):
-    """SIGTERM came: a `SystemExit` with code 143, as shells and schedulers know it."""
+    """SIGTERM was received: a `SystemExit` with code 143, which shells and schedulers recognise."""
 
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)
 
 
 def end(number: int) -> None:
-    """Raises what a signal means: `KeyboardInterrupt` or `Terminated`."""
+    """Raises the exception for a signal: `KeyboardInterrupt` or `Terminated`."""
     raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
 
 @contextlib.contextmanager
 def noticed() -> Iterator[Callable[[], int | None]]:
-    """Within it the first Ctrl-C or SIGTERM is only noted; a second one ends at once.
+    """Inside this context the first Ctrl-C or SIGTERM is only recorded; a second one ends the process at once.
 
-    Outside of the main thread, where Python delivers no signals, nothing is changed, as for signals that are ignored.
+    Nothing changes outside the main thread, to which Python delivers no signals, and for signals that are ignored.
 
     Yields:
-      A function that gives the number of the signal that came, or None.
+      A function that returns the number of the recorded signal, or None.
     """
-    came: list[int] = []
+    received: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
-        if came:
+    def record(number: int, frame: FrameType | None) -> None:
+        if received:
             end(number)
-        came.append(number)
+        received.append(number)
 
     before = {}
     if threading.current_thread() is threading.main_thread():
         before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         for number, handler in before.items():
-            if handler not in (signal.SIG_IGN, None):  # None: set by other than Python, which could not be put back
-                signal.signal(number, note)
-        yield lambda: came[0] if came else None
+            if handler not in (signal.SIG_IGN, None):  # None: installed by non-Python code, and could not be restored
+                signal.signal(number, record)
+        yield lambda: received[0] if received else None
     finally:
         for number, handler in before.items():
             if handler is not None:
@@ -55,7 +55,7 @@ def noticed() -> Iterator[Callable[[], int | None]]:
 
 @contextlib.contextmanager
 def ending() -> Iterator[None]:
-    """Within it SIGTERM ends at once with `Terminated`, so that files are closed and work can be told how to go on."""
+    """Inside this context SIGTERM raises `Terminated` at once, so that files are closed and the user is told what to do."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

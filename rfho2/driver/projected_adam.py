@@ -1,4 +1,4 @@
-"""Projected Adam: how the hypers move inside their constraint sets."""
+"""Projected Adam: moves the hypers inside their constraint sets."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rfho2.driver.checkpoint_store import digest
 
 
 class HyperUpdate(NamedTuple):
-    """How hypers move: two pure functions, and the settings a checkpoint is compared by.
+    """How hypers are updated: two pure functions, and the settings that checkpoints are compared by.
 
     Attributes:
-      init: hypers -> opt_state; refuses hypers that it cannot start from.
+      init: hypers -> opt_state; rejects hypers that it cannot start from.
       update: (grads, opt_state, hypers) -> (hypers, opt_state).
       settings: plain values that describe it.
     """
@@ -29,7 +29,7 @@ class HyperUpdate(NamedTuple):
 
 
 class ProjectedAdamState(NamedTuple):
-    """The number of updates, Adam's moments, and the rates, which a driver may scale."""
+    """The number of updates, Adam's moments, and the learning rates, which a driver may scale."""
 
     count: tf.Tensor
     first_moment: dict[str, tf.Tensor]
@@ -44,15 +44,15 @@ def projected_adam(
     beta_2: float = 0.999,
     epsilon: float = 1e-7,
 ) -> HyperUpdate:
-    """Adam on the hypers, each then projected on its constraint set.
+    """Adam on the hypers, each then projected onto its constraint set.
 
     m_k = b1 m_{k-1} + (1 - b1) g_k,  v_k = b2 v_{k-1} + (1 - b2) g_k^2
     hyper_k = project(hyper_{k-1} - rate sqrt(1 - b2^k) / (1 - b1^k) m_k / (sqrt(v_k) + epsilon))
 
     Args:
-      learning_rate: one rate, or one for each hyper by name; about how far an entry moves in one update.
-      constraints: a set for each hyper that has one; the others are free.
-      beta_1, beta_2, epsilon: Adam's, as in Keras.
+      learning_rate: one rate, or one per hyper by name; approximately how far an entry moves in one update.
+      constraints: constraint sets by the name of the hyper; the other hypers are free.
+      beta_1, beta_2, epsilon: as in Keras's Adam.
 
     >>> import rfho2 as rf
     >>> optimizer = projected_adam(0.5, {"lr": rf.Box(0.0, 1.0)})
@@ -73,7 +73,7 @@ def projected_adam(
             errors.check_names("learning_rate", rates, hypers)
             without = sorted(set(hypers) - set(rates))
             if without:
-                raise ValueError(f"learning_rate has none for the hypers {without}; give each hyper one, 0.0 to hold it.")
+                raise ValueError(f"learning_rate lacks the hypers {without}; give each hyper a rate, 0.0 to hold it.")
         rate = {
             name: tf.constant(rates[name] if isinstance(rates, Mapping) else rates, hyper.dtype)
             for name, hyper in hypers.items()
@@ -96,12 +96,18 @@ def projected_adam(
 
     described = {name: _described(constraint) for name, constraint in sorted(constraints.items())}
     settings = {"learning_rate": rates, "constraints": described, "beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
-    # As one graph: a projection is some fifty small ops, which eagerly take longer than their work.
+    # One graph, because a projection is some fifty small ops, whose overhead dominates when they run eagerly.
     return HyperUpdate(init, tf.function(update, autograph=False), {"method": "projected_adam", **settings})
 
 
+def with_rate_scaled(opt_state: Nest, factor: float) -> Nest | None:
+    """The optimiser's state with scaled learning rates; None if the state, of a user's own optimiser, holds no rates."""
+    rates = getattr(opt_state, "learning_rate", None)
+    return rates and opt_state._replace(learning_rate={name: rate * factor for name, rate in rates.items()})
+
+
 def _described(constraint: Constraint) -> str:
-    """The same text in every process: no address in memory, and a hash of arrays, which repr cuts short."""
+    """A text that is the same in every process: no memory addresses, and a hash of arrays, which repr abbreviates."""
     fields = getattr(constraint, "__dict__", {})
     bare = type(constraint).__repr__ is object.__repr__
     text = f"{type(constraint).__qualname__}({fields})" if bare else repr(constraint)

@@ -1,7 +1,8 @@
-"""Which states to keep when there is room for few: the binomial schedule, which recomputes least.
+"""Which states to save when memory holds only a few: the binomial schedule, which recomputes the least.
 
-c kept states and at most r runs through each step reach beta(c, r) = (c + r)! / (c! r!) steps (Griewank, 1992). So 2 sqrt(T)
-states cost less than one more training, and tens of states do for a hundred thousand steps with three or four.
+With c saved states, and each step run at most r times, beta(c, r) = (c + r)! / (c! r!) steps can be reversed (Griewank,
+1992). So 2 sqrt(T) states cost less than one more training, and a few dozen states suffice for a hundred thousand steps at
+the cost of three or four.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ Step = Callable[[Nest, tf.Tensor], Nest]
 
 
 class Kept(NamedTuple):
-    """The slots with their states and times, and where the training ended: its slot is one past the last that is full."""
+    """The slots with their states and times, and the end of the training, whose slot is one past the last full one."""
 
     slots: loops.Slots
     end: Place
 
 
 class Place(NamedTuple):
-    """A state, its time, and the slot to keep it in: those below hold earlier states."""
+    """A state, its time, and the slot to save it in; lower slots hold earlier states."""
 
     state: Nest
     t: tf.Tensor
@@ -37,7 +38,7 @@ class Place(NamedTuple):
 
 
 def reach(slots: int, steps: int) -> np.ndarray:
-    """beta(s, r), cut off above `steps`, for s = 0..slots and r from 0 to the first that does for all of the steps."""
+    """beta(s, r), capped at `steps`, for s = 0..slots and r from 0 to the first that reaches all the steps."""
     columns = [np.ones(slots + 1, np.int64)]
     while columns[-1][slots] < steps:  # beta(s, r) is the sum of beta(i, r - 1) for i <= s
         columns.append(np.minimum(np.cumsum(columns[-1]), steps))
@@ -45,26 +46,26 @@ def reach(slots: int, steps: int) -> np.ndarray:
 
 
 def steps_run(steps: int, slots: int) -> int:
-    """How many steps `record` and `fold_back` run forwards: r (T + 1) - beta(c + 1, r - 1), with the least r that does."""
+    """Forward steps in `record` and `fold_back` together: r (T + 1) - beta(c + 1, r - 1), with the least sufficient r."""
     runs = next(r for r in itertools.count(1) if math.comb(slots + r, r) > steps)
     return runs * (steps + 1) - math.comb(slots + runs, runs - 1)
 
 
 def fewest_slots(steps: int, runs: int) -> int:
-    """The slots that suffice to go through each step at most so many times."""
+    """The least number of slots with which no step is run more than `runs` times."""
     return next(c for c in itertools.count(1) if math.comb(c + runs, runs) > steps)
 
 
 def distance(table: tf.Tensor, length: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
-    """From a kept state to the next to keep, when `length` states are still to be visited backwards, this one included.
+    """Steps from a saved state to the next state to save.
 
-    With r the least number of runs that does, the states up to the next leave beta(s, r - 1) or fewer to come back to, and
-    those from it on beta(s - 1, r) or fewer.
+    With r the least sufficient number of runs, at most beta(s, r - 1) states before the next saved one remain to be
+    revisited, and at most beta(s - 1, r) from it on.
 
     Args:
       table: `reach` of all the slots.
-      length: at least 2.
-      slots: s, those free, that of this state included.
+      length: states still to be visited backwards, this one included; at least 2.
+      slots: s, the free slots, that of this state included.
     """
     row = tf.gather(table, slots)
     runs = tf.reduce_sum(tf.cast(row < length, tf.int32))
@@ -73,7 +74,7 @@ def distance(table: tf.Tensor, length: tf.Tensor, slots: tf.Tensor) -> tf.Tensor
 
 
 def record(step: Step, state: Nest, start: int, steps: int, slots: int) -> tuple[Kept, Nest]:
-    """All the steps, keeping states on the way; returns (kept, last state)."""
+    """Runs all the steps and saves states along the way; returns (kept, last state)."""
     first = Place(state, tf.constant(start), tf.constant(0))
     empty = loops.slots_for(first[:2], slots)
     kept = Kept(*_walk(step, empty, first, tf.constant(start + steps), _table(steps, slots), slots))
@@ -89,36 +90,36 @@ def fold_back(
     steps: int,
     slots: int,
 ) -> Nest:
-    """carry <- body(carry, s_t, t) for t = start + steps - 1, ..., start, each s_t computed again from the last one kept."""
+    """carry <- body(carry, s_t, t) for t = start + steps - 1, ..., start, each s_t recomputed from the last saved state."""
     table = _table(steps, slots)
 
-    def turn(everything: tuple[Nest, loops.Slots, tf.Tensor], i: tf.Tensor) -> tuple[Nest, loops.Slots, tf.Tensor]:
+    def back(everything: tuple[Nest, loops.Slots, tf.Tensor], i: tf.Tensor) -> tuple[Nest, loops.Slots, tf.Tensor]:
         carry, full, slot = everything
         t = start + steps - 1 - i
         state, time = loops.read_slot(full, slot - 1, kept.end[:2])
-        full, here = _walk(step, full, Place(state, time, slot - 1), t, table, slots)
-        return body(carry, here.state, t), full, here.slot
+        full, place = _walk(step, full, Place(state, time, slot - 1), t, table, slots)
+        return body(carry, place.state, t), full, place.slot
 
-    return loops.fold(turn, (carry, kept.slots, kept.end.slot), 0, steps)[0]
+    return loops.fold(back, (carry, kept.slots, kept.end.slot), 0, steps)[0]
 
 
 def _walk(
     step: Step, kept: loops.Slots, place: Place, end: tf.Tensor, table: tf.Tensor, slots: int
 ) -> tuple[loops.Slots, Place]:
-    """From a place to the time `end`, keeping what the schedule says; to leave a place is to keep it (again)."""
+    """Runs from a place to the time `end` and saves what the schedule demands; every place is saved when it is left."""
 
-    def on(everything: tuple[loops.Slots, Place]) -> tuple[loops.Slots, Place]:
+    def onward(everything: tuple[loops.Slots, Place]) -> tuple[loops.Slots, Place]:
         kept, (state, t, slot) = everything
         kept = loops.write_slot(kept, slot, (state, t))
         steps = distance(table, end - t + 1, slots - slot)
         return kept, Place(loops.fold(step, _fresh(state), t, steps), t + steps, slot + 1)
 
     slots_now = tuple(array.identity() for array in kept)
-    return loops.repeat(lambda everything: everything[1].t < end, on, (slots_now, _fresh(place)))
+    return loops.repeat(lambda everything: everything[1].t < end, onward, (slots_now, _fresh(place)))
 
 
 def _fresh(place: Nest) -> Nest:
-    """The same, from ops of its own: over DTensors a loop inside another cannot start from what the outer one carries."""
+    """A copy made by new ops: over DTensors an inner loop cannot start from what the outer loop carries."""
     return nest.map(tf.identity, place)
 
 

@@ -1,4 +1,4 @@
-"""Is the hypergradient right? Reverse, forward and differences side by side, in float64."""
+"""Checks a hypergradient: reverse mode, forward mode and finite differences, compared in float64."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rfho2.problem import Problem, probe
 ENTRIES = 10  # hypers up to this size are checked entry by entry, larger ones along random directions
 DIRECTIONS = 5
 SCALES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # difference steps, relative to the hyper
-LEAST = 1e-4  # size that a smaller hyper counts as: steps in proportion to 1e-10 would measure rounding
-FLOOR = 1e-9  # of the value: derivatives below it drown in the rounding of differences
+LEAST = 1e-4  # smaller hypers count as this size: steps proportional to 1e-10 would measure rounding
+FLOOR = 1e-9  # relative to the value: smaller derivatives are lost in the rounding errors of differences
 
 
 class Row(NamedTuple):
-    """One hyper: its derivative along the direction where the three differ most, and the largest relative error."""
+    """One hyper: its derivative along the direction in which the three methods differ most, and the relative error there."""
 
     hyper: str
     reverse: float
@@ -34,13 +34,13 @@ class Row(NamedTuple):
 
 
 class Check(NamedTuple):
-    """What `check_hypergradient` found; print it.
+    """The result of `check_hypergradient`; print it.
 
     Attributes:
-      ok: whether all agree.
-      table: one row for each hyper.
-      message: what is wrong, and where; empty if nothing is.
-      step_error: relative error of one derivative of `dynamics.step` against differences.
+      ok: whether all methods agree.
+      table: one row per hyper.
+      message: what is wrong and where; empty if nothing is.
+      step_error: relative error of one derivative of `dynamics.step`, compared with differences.
     """
 
     ok: bool
@@ -53,21 +53,21 @@ class Check(NamedTuple):
         lines += [
             f"{r.hyper:<20} {r.reverse:>16.9g} {r.forward:>16.9g} {r.difference:>16.9g} {r.error:>9.1e}" for r in self.table
         ]
-        lines.append(f"derivative of one step against differences: error {self.step_error:.1e}")
+        lines.append(f"derivative of one step compared with differences: error {self.step_error:.1e}")
         return "\n".join([*(lines if self.table else []), "ok" if self.ok else f"WRONG: {self.message}"])
 
 
 def check_hypergradient(problem: Problem, params: Nest, hypers: Hypers, rtol: float = 1e-6, seed: int = 0) -> Check:
-    """Compares reverse, forward and central differences of E(s_T), and one derivative of a step with differences.
+    """Compares reverse mode, forward mode and central differences of E(s_T); and one step's derivative with differences.
 
-    The last comparison is there because two modes can agree and both be wrong: some ops hide a stop_gradient from the
-    *second* derivative (`tf.nn.moments`; cross-entropy by its labels).
+    The last comparison is needed because both modes can agree and be wrong: some ops hide a stop_gradient that affects only
+    the *second* derivative (`tf.nn.moments`; cross-entropy with respect to its labels).
 
     Args:
-      problem: with a small `steps`; each hyper costs twenty trainings for each entry or direction.
-      params, hypers: in float64, data too; differences in float32 would say nothing.
+      problem: with few `steps`; each entry or direction of a hyper costs twenty trainings.
+      params, hypers: in float64, like the data; differences in float32 would be meaningless.
       rtol: largest relative error that counts as agreement.
-      seed: for the random directions along which hypers of more than ten entries are checked.
+      seed: of the random directions along which hypers with more than ten entries are checked.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: tf.reduce_sum(hypers["scale"] * tf.cos(w))
@@ -81,9 +81,9 @@ def check_hypergradient(problem: Problem, params: Nest, hypers: Hypers, rtol: fl
     rng = np.random.default_rng(seed)
     try:
         probe(problem, params, hypers)
-    except KeyError:  # a LookupError too, but the loss's own: a name that is not in its dict
+    except KeyError:  # also a LookupError, but raised by the loss itself: a missing key of a dict
         raise
-    except (LookupError, ValueError) as error:  # a TypeError is a float32 output: refused, not reported
+    except (LookupError, ValueError) as error:  # a TypeError means a float32 output, which is rejected rather than reported
         return Check(False, [], _explain(error), float("nan"))
     try:
         engines = [method(problem, jit_compile=False)(params, hypers) for method in (reverse, forward)]
@@ -91,10 +91,10 @@ def check_hypergradient(problem: Problem, params: Nest, hypers: Hypers, rtol: fl
         return Check(False, [], _explain(error), float("nan"))
     value = _response(problem, params)
     base = value(hypers)
-    looked_at = {f"objective {name}".strip(): v for name, v in base.items()}
+    quantities = {f"objective {name}".strip(): v for name, v in base.items()}
     for mode, engine in zip(("reverse", "forward"), engines, strict=True):
-        looked_at |= {f"{mode} hypergradient of '{name}'": grad for name, grad in engine.grads.items()}
-    bad = [name for name, quantity in looked_at.items() if not np.all(np.isfinite(quantity))]
+        quantities |= {f"{mode} hypergradient of '{name}'": grad for name, grad in engine.grads.items()}
+    bad = [name for name, quantity in quantities.items() if not np.all(np.isfinite(quantity))]
     if bad:
         return Check(False, [], f"not finite: {', '.join(bad)}; look for log(0), 0/0 and sqrt at 0.", float("nan"))
 
@@ -102,8 +102,8 @@ def check_hypergradient(problem: Problem, params: Nest, hypers: Hypers, rtol: fl
     table = []
     for name in hypers:
         along = _directions(hypers[name].numpy(), rng)
-        own = functools.partial(_pick, value, owner[name])
-        differences = [_difference(own, hypers, {name: d}) for d in along]
+        objective = functools.partial(_pick, value, owner[name])
+        differences = [_difference(objective, hypers, {name: d}) for d in along]
         pairs = [[float(np.sum(e.grads[name] * d)) for d in along] for e in engines]
         table.append(_row(name, pairs[0], pairs[1], differences, abs(base[owner[name]]) * FLOOR))
     step_error, step_culprit = _step_error(problem, params, hypers, rng)
@@ -111,17 +111,18 @@ def check_hypergradient(problem: Problem, params: Nest, hypers: Hypers, rtol: fl
     message = ""
     if not step_error <= rtol:
         message = (
-            f"dynamics.step: its derivative by {step_culprit} differs from differences (error {step_error:.1e}): the "
-            f"loss hides part of its second derivative. Known culprits: tf.stop_gradient, tf.nn.moments, Keras batch norm, "
-            f"cross-entropy whose labels depend on a hyper, tf.custom_gradient; and kinks (ReLU, max) hit exactly."
+            f"dynamics.step: its derivative with respect to {step_culprit} differs from finite differences (error "
+            f"{step_error:.1e}): the loss hides part of its second derivative. Known causes: tf.stop_gradient, "
+            f"tf.nn.moments, Keras batch norm, cross-entropy whose labels depend on a hyper, tf.custom_gradient; and kinks "
+            f"(ReLU, max) that are hit exactly."
         )
     elif wrong:
-        message = f"the three ways differ for {', '.join(wrong)}: see the table; is the objective differentiable there?"
+        message = f"the three methods differ for {', '.join(wrong)}: see the table; is the objective differentiable there?"
     return Check(not message, table, message, step_error)
 
 
 def _response(problem: Problem, params: Nest) -> Callable[[Hypers], dict[str, float]]:
-    """hypers -> the value of each objective, by plain training."""
+    """hypers -> the value of each objective after plain training."""
 
     @tf.function(autograph=False)
     def train(hypers: Hypers) -> list[tf.Tensor]:
@@ -159,7 +160,7 @@ def _pick(value: Callable[[Hypers], dict[str, float]], objective: str, hypers: H
 
 
 def _difference(fn: Callable[[Hypers], float | np.ndarray], at: Hypers, direction: dict[str, np.ndarray]) -> np.ndarray:
-    """d/dh fn(at + h direction) at h = 0: fourth-order central differences, at the step where they are steadiest."""
+    """d/dh fn(at + h direction) at h = 0: fourth-order central differences, at the step size where they vary least."""
     size = max(float(np.max(np.abs(at[name]))) for name in direction) or 1.0
     size = max(size, LEAST)
 
@@ -195,7 +196,7 @@ def _row(name: str, backward: list[float], onward: list[float], differences: lis
 def _step_error(problem: Problem, params: Nest, hypers: Hypers, rng: np.random.Generator) -> tuple[float, str]:
     """The largest error of the derivative of one step, along one direction of the state and one of each hyper.
 
-    The state is s_1, moved in proportion to its entries, so that second moments stay positive.
+    The state is s_1, moved proportionally to its entries, so that second moments stay positive.
     """
     t = tf.constant(1)
     batch = problem.batch(t)
@@ -238,5 +239,5 @@ def _require_float64(params: Nest) -> None:
 
 def _explain(error: Exception) -> str:
     if isinstance(error, LookupError):
-        return f"an op of the loss or objective has no (second) derivative: {error}. Rewrite that part with other ops."
+        return f"an op in the loss or objective has no (second) derivative: {error}. Rewrite that part with other ops."
     return str(error)

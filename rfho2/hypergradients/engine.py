@@ -1,130 +1,220 @@
-"""What every engine shares: checked inputs, one compiled function, `start` and `advance` for the driver."""
+"""The contract between engines and the driver: a base class that declares everything the driver may ask for."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
+from rfho2.batches import Stream
 from rfho2.core import errors, nest
 from rfho2.core.compiled import Compiled
-from rfho2.core.types import HyperGradient, Hypers, Nest
+from rfho2.core.types import HyperGradient, Hypers, Nest, Norms, Signal
 from rfho2.problem import Problem, probe
 
-Norms = Mapping[str, tf.Tensor]
-"""How large what carries derivatives through a training was in the last call: |alpha_0|, "adjoint"; |Z|, "sensitivity"."""
 
+class Engine(ABC):
+    """Computes hypergradients: (params, hypers, k) -> HyperGradient.
 
-class Engine(Protocol):
-    """(params, hypers, k) -> HyperGradient, and the same in the form that one driver uses for all."""
+    `rf.HyperOptimizer` drives every engine through `start` and `advance`: what `start` returns is carried from one
+    hyper-iteration to the next. An engine of your own may derive from this class, or be any object with these methods.
+
+    Attributes:
+      problem: the problem that it differentiates.
+      settings: plain values that describe it; a checkpoint with other settings is rejected.
+    """
 
     problem: Problem
     settings: dict[str, Any]
 
-    @property
-    def jit_compiled(self) -> bool:
-        """Whether XLA compiles it; known after the first call."""
+    def __init__(self, problem: Problem, settings: dict[str, Any]):
+        self.problem = problem
+        self.settings = settings
+        self._traced: set[str] = set()
 
-    def __call__(self, params: Nest, hypers: Hypers, k: int = 0) -> HyperGradient: ...
-
-    def start(self, params: Nest, hypers: Hypers) -> Nest:
-        """What is carried from one hyper-iteration to the next, before the first."""
-
-    def advance(self, carry: Nest, hypers: Hypers, k: int) -> tuple[HyperGradient, Nest]:
-        """Hyper-iteration k."""
-
-    def initial_state(self, params: Nest, hypers: Hypers) -> Nest:
-        """s_0, which has the structure of every state."""
-
-
-class Probe:
-    """Checks (params, hypers), and traces the problem once for each new structure of them."""
-
-    def __init__(self, problem: Problem):
-        self._problem = problem
-        self._seen: set[str] = set()
-
-    def __call__(self, params: Nest, hypers: Hypers) -> tuple[Nest, dict[str, tf.Tensor]]:
-        params = errors.checked_params(params)
-        hypers = errors.checked_hypers(hypers, params)
-        key = str((nest.signature(params), nest.signature(hypers)))
-        if key not in self._seen:
-            probe(self._problem, params, hypers)
-            self._seen.add(key)
-        return params, hypers
-
-
-class GoingOn(ABC):
-    """What engines share whose hyper-iterations go on with one training, instead of starting it again."""
-
-    problem: Problem
-    norms: Norms
-    _probe: Probe
-    _advance: Compiled
-
-    @property
-    def jit_compiled(self) -> bool:
-        """Whether XLA compiles it; known after the first call."""
-        return self._advance.jit_compiled
-
+    @abstractmethod
     def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
-        """The hypergradient at the end of the first hyper-batch."""
-        return self.advance(self.start(params, hypers), hypers, k)[0]
+        """The hypergradient of training from `params` with `hypers`; k selects the validation batch."""
 
     @abstractmethod
     def start(self, params: Nest, hypers: Hypers) -> Any:
-        """What is carried on, before the first hyper-batch."""
+        """What the first hyper-iteration starts from."""
 
     @abstractmethod
     def advance(self, carry: Any, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Any]:
-        """The next hyper-batch."""
+        """Hyper-iteration k: its hypergradient, and what the next hyper-iteration starts from."""
 
     def initial_state(self, params: Nest, hypers: Hypers) -> Nest:
-        """s_0."""
-        return self.problem.dynamics.init(*self._probe(params, hypers))
+        """s_0, which has the structure of every state."""
+        return self.problem.dynamics.init(*self.validated(params, hypers))
+
+    def validated(self, params: Nest, hypers: Hypers) -> tuple[Nest, dict[str, tf.Tensor]]:
+        """Params and hypers as checked tensors; traces the problem once for each new structure of them."""
+        params = errors.checked_params(params)
+        hypers = errors.checked_hypers(hypers, params)
+        structure = str((nest.signature(params), nest.signature(hypers)))
+        if structure not in self._traced:
+            probe(self.problem, params, hypers)
+            self._traced.add(structure)
+        return params, hypers
+
+    @property
+    def jit_compiled(self) -> bool:
+        """Whether XLA compiles the engine; known after the first call."""
+        return False
+
+    @property
+    def norms(self) -> Norms:
+        """Norm of the adjoint alpha_0 or of the sensitivity Z in the last call, by the name "adjoint" or "sensitivity"."""
+        return {}
+
+    def forget(self, carry: Any) -> Any:
+        """The same training without memory of earlier hypers; engines that start afresh have none."""
+        return carry
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes checkpoints and calls callbacks; on a mesh only one process does."""
+        return True
+
+    def agreed(self, own: Signal) -> Signal:
+        """The signal that ends the run, from that of this process; on a mesh the processes agree on one."""
+        return own
+
+    @property
+    def stream(self) -> Stream | None:
+        """The stream of training batches, if the problem has one."""
+        batches = self.problem.batches
+        return batches if isinstance(batches, Stream) else None
+
+    def save_stream(self, directory: Path) -> None:
+        """Writes the position in the stream, if there is one, into a checkpoint."""
+        if self.stream is not None:
+            self.stream.save(directory / "stream")
+
+    def restore_stream(self, directory: Path) -> None:
+        """Returns the stream, if there is one, to the position in a checkpoint."""
+        if self.stream is not None:
+            self.stream.restore(directory / "stream")
 
 
-class BatchEngine:
-    """An engine that trains from the start at every hyper-iteration (reverse and forward)."""
+class OfflineEngine(Engine):
+    """Base class for engines that train from the start at every hyper-iteration.
+
+    Args:
+      problem: what to differentiate; its `steps` may not be None.
+      hypergradient: (params, hypers, k) -> (hypergradient, norms), to be compiled.
+      settings: "method" and the method's own settings.
+      jit_compile: None tries XLA and falls back to the graph; True or False insists.
+    """
 
     def __init__(
         self,
         problem: Problem,
-        hypergradient: Callable[[Nest, Hypers, tf.Tensor], tuple[HyperGradient, Norms]],
+        hypergradient: Callable[..., Any],
         settings: dict[str, Any],
         jit_compile: bool | None,
     ):
         if problem.steps is None:
             raise ValueError(
-                f"steps is None, which only rf.real_time takes: rf.{settings['method']} needs the number of training steps."
+                f"steps is None, which only rf.real_time accepts; rf.{settings['method']} needs the number of steps."
             )
-        self.problem = problem
-        self.settings = {**settings, "steps": problem.steps, "jit_compile": jit_compile}
-        self.norms: Norms = {}
-        self._probe = Probe(problem)
+        super().__init__(problem, {**settings, "steps": problem.steps, "jit_compile": jit_compile})
+        self._norms: Norms = {}
         self._compiled = Compiled(hypergradient, jit_compile)
 
     @property
     def jit_compiled(self) -> bool:
-        """Whether XLA compiles it; known after the first call."""
+        """Whether XLA compiles the engine; known after the first call."""
         return self._compiled.jit_compiled
 
+    @property
+    def norms(self) -> Norms:
+        """Norm of the adjoint or of the sensitivity in the last call."""
+        return self._norms
+
     def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
-        """The hypergradient of training from `params` with `hypers`; k picks the validation batch."""
-        params, hypers = self._probe(params, hypers)
-        found, self.norms = self._compiled(params, hypers, tf.convert_to_tensor(k, tf.int32))
-        return found
+        """The hypergradient of training from `params` with `hypers`; k selects the validation batch."""
+        return self._hypergradient(*self.validated(params, hypers), tf.convert_to_tensor(k, tf.int32))
 
     def start(self, params: Nest, hypers: Hypers) -> Nest:
-        """The params: every hyper-iteration starts from them again."""
-        return self._probe(params, hypers)[0]
+        """The params, from which every hyper-iteration starts."""
+        return self.validated(params, hypers)[0]
 
     def advance(self, carry: Nest, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Nest]:
         """Hyper-iteration k."""
-        return self(carry, hypers, k), carry
+        hypers = errors.checked_hypers(hypers, carry)
+        return self._hypergradient(carry, hypers, tf.convert_to_tensor(k, tf.int32)), carry
+
+    def _hypergradient(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
+        """As `__call__`, for inputs that were validated."""
+        hypergradient, self._norms = self._compiled(params, hypers, k)
+        return hypergradient
+
+
+class OnlineEngine(Engine):
+    """Base class for engines that continue one training run from hyper-iteration to hyper-iteration.
+
+    Subclasses set `_advance`, the compiled function of a hyper-iteration.
+    """
+
+    _advance: Compiled
+
+    @property
+    def jit_compiled(self) -> bool:
+        """Whether XLA compiles the engine; known after the first call."""
+        return self._advance.jit_compiled
+
+    def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
+        """The hypergradient at the end of the first hyper-iteration."""
+        return self.advance(self.start(params, hypers), hypers, k)[0]
+
+
+def as_engine(engine: Any) -> Engine:
+    """The engine itself, or an adapter for an object of the user's that has the methods of one."""
+    if isinstance(engine, Engine):
+        return engine
+    if not hasattr(engine, "advance"):
+        raise TypeError(f"engine is {type(engine).__name__}; pass rf.reverse(problem), rf.forward(problem), ...")
+    return _Adapter(engine)
+
+
+class _Adapter(Engine):
+    """Gives an object with `problem`, `settings`, `start`, `advance` and `initial_state` the defaults of `Engine`."""
+
+    def __init__(self, engine: Any):
+        super().__init__(engine.problem, engine.settings)
+        self._engine = engine
+
+    def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
+        return self._engine(params, hypers, k)
+
+    def start(self, params: Nest, hypers: Hypers) -> Any:
+        return self._engine.start(params, hypers)
+
+    def advance(self, carry: Any, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Any]:
+        return self._engine.advance(carry, hypers, k)
 
     def initial_state(self, params: Nest, hypers: Hypers) -> Nest:
-        """s_0."""
-        return self.problem.dynamics.init(*self._probe(params, hypers))
+        return self._engine.initial_state(params, hypers)
+
+    @property
+    def jit_compiled(self) -> bool:
+        return getattr(self._engine, "jit_compiled", False)
+
+    @property
+    def norms(self) -> Norms:
+        return getattr(self._engine, "norms", {})
+
+    def forget(self, carry: Any) -> Any:
+        return getattr(self._engine, "forget", super().forget)(carry)
+
+    @property
+    def writes(self) -> bool:
+        return getattr(self._engine, "writes", True)
+
+    def agreed(self, own: Signal) -> Signal:
+        return getattr(self._engine, "agreed", super().agreed)(own)

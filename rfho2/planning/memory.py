@@ -1,4 +1,4 @@
-"""Resident memory of this process, and what is free, under Linux."""
+"""Resident memory of this process and free memory of the system, on Linux."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of mallopt(3)
 
 
 def now() -> int:
-    """Bytes in use, what was freed but not given back aside."""
-    _give_back()
+    """Resident bytes, after returning freed memory to the system."""
+    _return_freed()
     return _status("VmRSS")
 
 
-def forget_peak() -> None:
-    """`peak` counts from here on."""
-    _give_back()
+def reset_peak() -> None:
+    """Restarts the measurement of `peak`."""
+    _return_freed()
     CLEAR_REFS.write_text("5")
 
 
 def peak() -> int:
-    """The most bytes in use since `forget_peak`."""
+    """The largest number of resident bytes since `reset_peak`."""
     return _status("VmHWM")
 
 
 def free() -> float:
-    """Bytes of main memory that can be had: of the machine, or of the container if that has fewer."""
+    """Available bytes of main memory: those of the machine, or of the container if it has fewer."""
     try:
         free = _kilobytes(Path("/proc/meminfo"), "MemAvailable")
     except (OSError, StopIteration):
-        raise ValueError('memory is None, but this system does not tell what is free; pass such as "2GB".') from None
+        raise ValueError('memory is None, but this system does not report its free memory; pass "2GB", say.') from None
     try:
         group = Path("/sys/fs/cgroup")
         free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
@@ -43,10 +43,11 @@ def free() -> float:
 
 
 def keep_freed() -> bool:
-    """Lets this process keep what it frees for the next call; False where its allocator cannot, which glibc's can.
+    """Makes this process keep the memory that it frees; returns False if its allocator is not glibc's, which can do so.
 
-    The states of reverse mode are one block. By default a large one is given back to the system after each hypergradient and
-    taken again, zeroed page by page, by the next: 5 % of the time. The process stays as large as it was at its peak.
+    The states of reverse mode are one block of memory. By default a large block is returned to the system after each
+    hypergradient and requested again, zeroed page by page, by the next one: 5 % of the time. The process then stays as large
+    as it was at its peak.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -64,7 +65,7 @@ def _kilobytes(path: Path, which: str) -> int:
     return int(next(line for line in path.read_text().splitlines() if line.startswith(which)).split()[1]) * 1024
 
 
-def _give_back() -> None:
+def _return_freed() -> None:
     gc.collect()
     if sys.platform == "linux":
         getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)(0)  # glibc only

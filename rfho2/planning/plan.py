@@ -1,24 +1,25 @@
-"""Which engine, and what it will cost: short runs are timed, long ones predicted, the fastest that fits is taken."""
+"""Predicts the time and memory of each engine from short timed runs, and picks the fastest one that fits."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rfho2.core import nest
-from rfho2.core.types import HyperGradient, Hypers, Nest
-from rfho2.hypergradients import Engine, forward, reverse
+from rfho2.core.types import Hypers, Nest
 from rfho2.hypergradients.binomial import fewest_slots, steps_run
-from rfho2.hypergradients.engine import Norms, Probe
-from rfho2.hypergradients.forward import balanced, count
+from rfho2.hypergradients.engine import Engine
+from rfho2.hypergradients.forward import forward
+from rfho2.hypergradients.reverse import reverse
+from rfho2.hypergradients.sensitivity import balanced_chunk, count_columns
 from rfho2.planning.memory import free
 from rfho2.planning.timing import Measured, time_forward, time_reverse, time_training
 from rfho2.problem import Problem
 
-FEW = 4  # states that any engine has at hand, kept ones aside: old, new, adjoint, gradient
-RUNS = (2, 3, 4, 6)  # through each step, of the checkpointed choices that are shown
+FEW = 4  # states that any engine holds besides the saved ones: old, new, adjoint, gradient
+RUNS = (2, 3, 4, 6)  # how often the listed checkpointed choices run each step
 UNITS = ("", "k", "m", "g", "t")
 
 
@@ -31,7 +32,7 @@ class Choice(NamedTuple):
     bytes: float
 
     def build(self, problem: Problem) -> Engine:
-        """The engine."""
+        """The engine with these settings."""
         make: Callable[..., Engine] = reverse if self.method == "reverse" else forward
         return make(problem, **self.settings)
 
@@ -40,13 +41,13 @@ class Choice(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What `plan` found; print it.
+    """The result of `plan`; print it.
 
     Attributes:
-      choices: all that were considered, the fastest first.
-      chosen: the fastest that fits in the memory (or the smallest, if none does).
-      memory: the bytes that it has to fit in.
-      reason: in words.
+      choices: all engines considered, the fastest first.
+      chosen: the fastest that fits into the memory, or the smallest if none does.
+      memory: the bytes available.
+      reason: why it was chosen, in words.
       measured: seconds of one step, of one step with its pull-back, and of one step with a push-forward of `columns`.
     """
 
@@ -68,17 +69,20 @@ class Plan(NamedTuple):
 def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | None = None) -> Plan:
     """Predicts time and memory of reverse, checkpointed reverse and forward for one hypergradient, and picks one.
 
-    Plain training, reverse and one chunk of forward are compiled and timed over few steps. With a, b, c seconds for a step,
-    a step with its pull-back, and a step with a push of n columns of Z, and states of S bytes:
+    Plain training, reverse mode and one chunk of forward mode are compiled and timed over a few steps. Let a step take a
+    seconds, a step with its pull-back b, a step with a push of n columns of Z c, and let a state have S bytes. Then:
 
-    reverse: T b and T S, or less where the compiler drops parts of the states.  checkpoints=k: T b + (F - T) a and k S,
-    where F counts the steps run.  forward: ceil(m / n) T c and 2 n S.  To these come seconds and bytes that do not depend on
-    T, seen in the short runs. Graph and code, tens of MB, are not counted.
+    reverse: T b seconds and T S bytes, or less where the compiler drops parts of the states.
+    reverse with checkpoints=k: T b + (F - T) a seconds and k S bytes, where F is the number of forward steps.
+    forward: ceil(m / n) T c seconds and 2 n S bytes.
+
+    Seconds and bytes that do not depend on T are measured in the short runs and added. The graph and the compiled code, tens
+    of MB, are not counted.
 
     Args:
       problem: with its `steps`.
-      params, hypers: as an engine gets them.
-      memory: bytes, or such as "2GB"; by default half of the main memory that is free now.
+      params, hypers: as passed to an engine.
+      memory: bytes, or a text such as "2GB"; half of the free main memory by default.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: 0.5 * w**2
@@ -87,14 +91,14 @@ def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | N
     >>> found.chosen in found.choices
     True
     """
-    _check_end(problem)
+    check_steps(problem)
     assert problem.steps is not None
-    room = _bytes(memory)
-    params, hypers = Probe(problem)(params, hypers)
+    room = parse_bytes(memory)
+    params, hypers = reverse(problem).validated(params, hypers)
     state = sum(leaf.dtype.size * leaf.shape.num_elements() for leaf in nest.flatten(problem.dynamics.init(params, hypers)))
-    fit = max(1, int(room / (2 * state)))  # states that the short runs may hold
-    m = count(hypers)
-    columns = min(balanced(m), fit) if m else 0
+    fit = max(1, int(room / (2 * state)))  # the number of states that the short runs may hold
+    m = count_columns(hypers)
+    columns = min(balanced_chunk(m), fit) if m else 0
     step = time_training(problem, params, hypers)
     back = time_reverse(problem, params, hypers, step.step, min(problem.steps, fit), state)
     push = time_forward(problem, params, hypers, step.step, columns) if m else None
@@ -107,63 +111,6 @@ def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | N
     return Plan(choices, chosen, room, _reason(chosen, choices, room), measured)
 
 
-def auto(problem: Problem, memory: float | str | None = None) -> AutoEngine:
-    """An engine that plans at its first call, and then is the one chosen; `engine.plan` says which and why.
-
-    Times are measured, so that a run that is resumed may choose differently where two choices cost about the same; their
-    hypergradients agree to rounding. Where the same bits are wanted, print the plan once and write down the engine.
-
-    Args:
-      problem: what to differentiate.
-      memory: bytes, or such as "2GB"; by default half of what is free at the first call.
-    """
-    _check_end(problem)
-    _bytes(memory)
-    return AutoEngine(problem, memory)
-
-
-class AutoEngine:
-    """See `auto`."""
-
-    def __init__(self, problem: Problem, memory: float | str | None):
-        self.problem = problem
-        self.plan: Plan | None = None
-        self.settings: dict[str, Any] = {"method": "auto", "memory": memory, "steps": problem.steps}
-        self._engine: Engine | None = None
-
-    @property
-    def jit_compiled(self) -> bool:
-        """Whether XLA compiles it; known after the first call."""
-        return self._engine is None or self._engine.jit_compiled
-
-    @property
-    def norms(self) -> Norms:
-        """Those of the engine that was chosen."""
-        return getattr(self._engine, "norms", {})
-
-    def _chosen(self, params: Nest, hypers: Hypers) -> Engine:
-        if self._engine is None:
-            self.plan = plan(self.problem, params, hypers, self.settings["memory"])
-            self._engine = self.plan.chosen.build(self.problem)
-        return self._engine
-
-    def __call__(self, params: Nest, hypers: Hypers, k: int = 0) -> HyperGradient:
-        """The hypergradient of training from `params` with `hypers`; k picks the validation batch."""
-        return self._chosen(params, hypers)(params, hypers, k)
-
-    def start(self, params: Nest, hypers: Hypers) -> Nest:
-        """The params: every hyper-iteration starts from them again."""
-        return self._chosen(params, hypers).start(params, hypers)
-
-    def advance(self, carry: Nest, hypers: Hypers, k: int) -> tuple[HyperGradient, Nest]:
-        """Hyper-iteration k."""
-        return self._chosen(carry, hypers).advance(carry, hypers, k)
-
-    def initial_state(self, params: Nest, hypers: Hypers) -> Nest:
-        """s_0."""
-        return self._chosen(params, hypers).initial_state(params, hypers)
-
-
 def _reverse_choices(steps: int, state: int, room: float, step: Measured, back: Measured) -> list[Choice]:
     fixed = max(back.bytes, FEW * state)
     seconds = back.start + steps * back.step
@@ -172,7 +119,7 @@ def _reverse_choices(steps: int, state: int, room: float, step: Measured, back: 
         again = steps_run(steps, slots) - steps
         return Choice("reverse", {"checkpoints": slots}, seconds + again * step.step, slots * state + fixed)
 
-    most = int((room - fixed) / state)  # slots that fit
+    most = int((room - fixed) / state)  # slots that fit into memory
     slots = {1, *(fewest_slots(steps, runs) for runs in RUNS), max(most, 1)}
     return [Choice("reverse", {}, seconds, steps * back.kept + fixed), *(kept(c) for c in sorted(slots) if c < steps)]
 
@@ -181,34 +128,35 @@ def _forward_choices(
     steps: int, state: int, room: float, step: Measured, push: Measured, m: int, columns: int
 ) -> list[Choice]:
     fixed = max(push.bytes - 2 * columns * state, FEW * state)
-    each = max(push.step - step.step, 0.0) / columns  # seconds of a step that a column adds to the training
+    each = max(push.step - step.step, 0.0) / columns  # seconds that one column adds to a training step
 
     def chunked(chunk: int, settings: dict[str, int]) -> Choice:
         seconds = -(-m // chunk) * (push.start + steps * (step.step + chunk * each))
         return Choice("forward", settings, seconds, fixed + 2 * chunk * state)
 
-    usual = balanced(m)
-    most = min(usual, int((room - fixed) / (2 * state)))  # columns that fit
+    usual = balanced_chunk(m)
+    most = min(usual, int((room - fixed) / (2 * state)))  # columns that fit into memory
     fewer = [chunked(most, {"chunk": most})] if 1 <= most < usual else []
     return [chunked(usual, {}), *fewer]
 
 
 def _reason(chosen: Choice, choices: list[Choice], room: float) -> str:
     if chosen.bytes > room:
-        return f"Chosen: {chosen}, the smallest, though nothing fits in {_readable(room)}."
+        return f"Chosen: {chosen}, the smallest, although nothing fits in {_readable(room)}."
     text = f"Chosen: {chosen}, the fastest that fits in {_readable(room)}."
     if choices[0] is not chosen:
         text += f" {choices[0]} would take {choices[0].seconds:.3g} s and {_readable(choices[0].bytes)}."
     return text
 
 
-def _check_end(problem: Problem) -> None:
+def check_steps(problem: Problem) -> None:
+    """Planning needs the number of steps."""
     if problem.steps is None:
-        raise ValueError("steps is None: a run without end has nothing to plan; rf.real_time is the engine for it.")
+        raise ValueError("steps is None: a run without end cannot be planned; rf.real_time is the engine for it.")
 
 
-def _bytes(memory: float | str | None) -> float:
-    """ "2GB" -> 2e9; None -> half of what is free."""
+def parse_bytes(memory: float | str | None) -> float:
+    """ "2GB" -> 2e9; None -> half of the free memory."""
     if memory is None:
         return free() / 2
     match = re.fullmatch(r"\s*(\d+\.?\d*(?:e\d+)?)\s*([kmgt]?)(i?)b?\s*", str(memory).lower())
@@ -216,7 +164,7 @@ def _bytes(memory: float | str | None) -> float:
     if match:
         number = float(match.group(1)) * (1024 if match.group(3) else 1000) ** UNITS.index(match.group(2))
     if not 0 < number < math.inf:
-        raise ValueError(f'memory is {memory!r}; pass a number of bytes, or such as "2GB" or "500MB".')
+        raise ValueError(f'memory is {memory!r}; pass a number of bytes, or a text such as "2GB" or "500MB".')
     return number
 
 

@@ -1,4 +1,4 @@
-"""Short runs of training, reverse and forward mode: seconds of a step, and bytes at the peak."""
+"""Short timed runs of training, reverse and forward mode: seconds per step, and bytes at the peak."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import tensorflow as tf
 from rfho2.core import nest
 from rfho2.core.compiled import Compiled
 from rfho2.core.types import Hypers, Nest
-from rfho2.hypergradients.forward import directions, push_steps, start_tangent
 from rfho2.hypergradients.reverse import reverse
+from rfho2.hypergradients.sensitivity import directions, push_steps, start_tangent
 from rfho2.planning import memory
 from rfho2.problem import Problem, RunningCost
 
-SECONDS = 0.3  # that a timed run should take
+SECONDS = 0.3  # the intended length of a timed run
 ROUNDS = 3
-SEEN = 1e7  # bytes that stand out from what the allocator does by itself
+SEEN = 1e7  # bytes that can be told from the noise of the allocator
 
 
 class Measured(NamedTuple):
-    """What an engine takes: `start` seconds and `bytes` once, `step` seconds and `kept` bytes for each step."""
+    """The cost of an engine: `start` seconds and `bytes` once, `step` seconds and `kept` bytes per step."""
 
     start: float
     step: float
@@ -39,7 +39,7 @@ def time_training(problem: Problem, params: Nest, hypers: Hypers) -> Measured:
 
 
 def time_forward(problem: Problem, params: Nest, hypers: Hypers, step: float, columns: int) -> Measured:
-    """The training with one chunk of columns."""
+    """The training with one chunk of columns of Z."""
 
     def push(params: Nest, hypers: Hypers, steps: tf.Tensor) -> Nest:
         along = directions(hypers, 0, columns)
@@ -50,7 +50,7 @@ def time_forward(problem: Problem, params: Nest, hypers: Hypers, step: float, co
 
 
 def _timed(problem: Problem, run: Callable[..., Nest], params: Nest, hypers: Hypers, guess: float | None = None) -> Measured:
-    """The line through the times of two numbers of steps, the second such that it takes a while; `guess` is of one step."""
+    """The line through the times of two runs, a short one and one of about `SECONDS`; `guess` is the time of one step."""
     assert problem.steps is not None
 
     def seconds(steps: int) -> float:
@@ -67,15 +67,15 @@ def _timed(problem: Problem, run: Callable[..., Nest], params: Nest, hypers: Hyp
 
 
 def _few(steps: int) -> int:
-    """Two, which are less special to the compiler than one, unless that leaves no more to compare with."""
+    """Two steps, because the compiler treats one step specially, unless the problem has too few to compare with."""
     return max(1, min(2, steps - 1))
 
 
 def time_reverse(problem: Problem, params: Nest, hypers: Hypers, step: float, most: int, state: int) -> Measured:
-    """Reverse mode on the same problem with few steps, and with two.
+    """Reverse mode on the same problem with two steps, and with more.
 
-    The compiler drops parts of the states that no derivative needs, such as the velocity where momentum is fixed, so that
-    `kept` is measured; it is the whole `state`, in bytes, where the run is too short to see.
+    The compiler drops parts of the states that no derivative needs, such as the velocity if momentum is fixed. So `kept` is
+    measured; if the run is too short to measure it, it is the whole `state`, in bytes.
     """
     assert problem.steps is not None
     first = _few(problem.steps)
@@ -89,7 +89,7 @@ def time_reverse(problem: Problem, params: Nest, hypers: Hypers, step: float, mo
 
 
 def _line(first: tuple[int, float], second: tuple[int, float]) -> tuple[float, float]:
-    """Start and slope of the line through two (steps, seconds); where noise turns it downwards, all is due to the steps."""
+    """Intercept and slope of the line through two (steps, seconds); if noise makes it fall, the intercept is 0."""
     slope = (second[1] - first[1]) / max(second[0] - first[0], 1)
     if slope <= 0:
         slope = second[1] / second[0]
@@ -97,7 +97,7 @@ def _line(first: tuple[int, float], second: tuple[int, float]) -> tuple[float, f
 
 
 def _shortened(problem: Problem, steps: int) -> Problem:
-    """The problem with fewer steps; a running cost is taken at least once."""
+    """The problem with fewer steps; a running cost is evaluated at least once."""
 
     def sooner(fn: Any) -> Any:
         return fn._replace(every=min(fn.every, steps)) if isinstance(fn, RunningCost) else fn
@@ -111,7 +111,7 @@ def _shortened(problem: Problem, steps: int) -> Problem:
 
 
 def _best(function: Callable[[], Any]) -> float:
-    """Seconds of a call: the best of several, after one that may compile."""
+    """Seconds of a call: the best of several, after a first one that may compile."""
     function()
     best = math.inf
     for _ in range(ROUNDS):
@@ -122,13 +122,14 @@ def _best(function: Callable[[], Any]) -> float:
 
 
 def _peak(function: Callable[[], Any]) -> int:
-    """Bytes that a call adds at its peak, graph and code aside, which the first call leaves; 0 where the system does not
-    tell.
+    """Bytes that a call adds at its peak, without the graph and the code, which an earlier call has created.
+
+    0 if the system does not report them.
     """
     try:
         function()
         before = memory.now()
-        memory.forget_peak()
+        memory.reset_peak()
         function()
         return memory.peak() - before
     except (OSError, StopIteration):
