@@ -4,15 +4,15 @@ BIN := .venv/bin
 READY := .venv/.ready
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: test check check-all lint docs fuzz soak bench bench-large demo clean
+.PHONY: test check check-all lint docs fuzz mutants soak bench bench-large demo clean
 
 test: $(READY)          ## the tests
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 check: lint test        ## what a change has to pass
 
 check-all: lint .venv/.docs  ## check, and the long grids, several processes, benchmarks' correctness, docs and notebooks
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 docs: .venv/.docs       ## the documentation as HTML in docs/_build; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build
@@ -24,6 +24,9 @@ lint: $(READY)
 
 fuzz: $(READY)          ## the randomised tests with fresh seeds, which are printed
 	RFHO2_FUZZ=1 $(BIN)/python -m pytest tests -k "random or projection or permutation" -rP
+
+mutants: $(READY)       ## random mistakes in the library, one at a time: the tests of its folder have to notice
+	$(BIN)/python -m tests.mutants
 
 soak: $(READY)          ## 200 kills of a run of 300 hyper-iterations; 10,000 steps in real time: nothing lost, nothing grows
 	$(BIN)/python -m experiments.soak --part=kills

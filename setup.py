@@ -7,7 +7,9 @@ from setuptools import find_packages, setup
 
 here = Path(__file__).parent
 version = re.search(r'__version__ = "(.+)"', (here / "rfho2" / "__init__.py").read_text())
-requirements = [line.strip() for line in (here / "requirements.txt").read_text().splitlines()]
+_, library, experiments = re.split(r"(?m)^# (?:library|experiments)$", (here / "requirements.txt").read_text())
+matplotlib = [line for line in experiments.split() if line.startswith("matplotlib")]
+search = ["bayesian-optimization>=3.4,<4"]
 
 setup(
     name="rfho2",
@@ -19,11 +21,13 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["rfho2", "rfho2.*"]),
     package_data={"rfho2": ["py.typed"]},
-    install_requires=[line for line in requirements if line and not line.startswith("#")],
+    install_requires=library.split(),
     extras_require={
-        "dev": ["bayesian-optimization>=3.4,<4", "hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
+        "experiments": experiments.split(),
+        "plot": matplotlib,
+        "dev": [*experiments.split(), *search, "hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
         "docs": ["furo", "ipykernel", "myst-parser", "nbclient", "sphinx"],
-        "search": ["bayesian-optimization>=3.4,<4"],
+        "search": search,
         "peers": ["higher", "jax", "torch==2.13.0", "torchopt"],
     },
 )

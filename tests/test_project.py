@@ -1,6 +1,7 @@
-"""The house: layers, public names, docstrings, and the README's example."""
+"""The structure of the project: layers, sizes, public names, docstrings, and the README's example."""
 
 import ast
+import graphlib
 import re
 from pathlib import Path
 
@@ -10,40 +11,79 @@ import rfho2 as rf
 
 ROOT = Path(__file__).parents[1]
 LIBRARY = sorted((ROOT / "rfho2").rglob("*.py"))
-LAYERS = [
-    ["types", "projections", "memory", "histories", "locks", "preemption"],
-    ["nest", "progress"],
-    ["errors"],
-    ["constraints", "batches", "loops", "checkpoints"],
-    ["dynamics"],
+LAYERS = [  # lowest first; a folder imports from lower layers and from itself only
+    ["core"],
+    ["constraints", "batches", "dynamics"],
     ["problem"],
     ["hypergradients"],
-    ["projected_adam", "timing"],
-    ["planner", "setbacks"],
-    ["hyper_optimizer"],
-    ["monitor", "keras_bridge"],
-    ["distribute"],
+    ["planning", "driver"],
+    ["monitor", "keras_bridge", "distribute", "memory"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+LOOSE = {"__init__", "batches", "memory", "problem"}
+LARGEST = 300  # lines
 
 
 def imported(path):
-    """The modules of the library that a file imports."""
+    """The modules of the library that a file imports, as dotted names below `rfho2`."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == "rfho2":
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rfho2."):
-            yield node.module.split(".")[1]
+            parent = node.module.removeprefix("rfho2.")
+            children = {f"{parent}.{alias.name}" for alias in node.names}
+            yield from (children & MODULES) or {parent}
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in LIBRARY if p.parent != ROOT / "rfho2" or p.name != "__init__.py"], ids=lambda p: p.stem
-)
-def test_a_module_imports_from_lower_layers_only(path):
-    own = path.relative_to(ROOT / "rfho2").parts[0].removesuffix(".py")
-    assert own in LEVEL, f"{own} has no layer"
-    for other in imported(path):
-        assert other == own or LEVEL[other] < LEVEL[own], f"{own} imports {other}"
+def dotted(path):
+    """`rfho2/core/nest.py` -> `core.nest`; a package is named after its folder."""
+    return ".".join(path.relative_to(ROOT / "rfho2").with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {dotted(path) for path in LIBRARY} - {"__init__"}
+
+
+def test_only_two_concepts_and_two_entry_points_lie_outside_the_folders():
+    assert {path.stem for path in (ROOT / "rfho2").glob("*.py")} <= LOOSE
+    folders = {path.parent.name for path in LIBRARY} - {"rfho2"}
+    assert folders | LOOSE - {"__init__"} == set(LEVEL)
+
+
+def test_folders_import_from_lower_layers_only():
+    for path in LIBRARY:
+        own = dotted(path).split(".")[0]
+        if own == "__init__":
+            continue
+        for other in {module.split(".")[0] for module in imported(path)}:
+            assert other == own or LEVEL[other] < LEVEL[own], f"{dotted(path)} imports {other}"
+
+
+def test_no_import_cycles():
+    graph = {dotted(path): set(imported(path)) & MODULES for path in LIBRARY if dotted(path) != "__init__"}
+    order = graphlib.TopologicalSorter(graph)
+    order.prepare()  # raises CycleError, which names the modules
+
+
+def test_nobody_guesses_what_an_engine_has():
+    """Everything that may be asked of an engine is declared in its base class."""
+    for path in LIBRARY:
+        if path != ROOT / "rfho2" / "hypergradients" / "engine.py":
+            guesses = re.findall(r"\b(?:getattr|hasattr)\((?:self\.)?_?engine\b", path.read_text())
+            assert not guesses, f"{path}: {guesses}"
+
+
+def test_files_are_short():
+    experiments = (ROOT / "experiments").rglob("*.py")
+    sizes = {path: len(path.read_text().splitlines()) for path in [*LIBRARY, *experiments]}
+    assert {path: size for path, size in sizes.items() if size > LARGEST} == {}
+
+
+def test_no_test_imports_from_a_test():
+    for path in (ROOT / "tests").rglob("*.py"):
+        found = re.findall(
+            r"^\s*from (tests\.\S*\btest_\w+) import|^\s*import (tests\.\S*\btest_\w+)", path.read_text(), re.M
+        )
+        assert not found, f"{path}: move what is shared to tests/support"
 
 
 def test_the_library_imports_neither_experiments_nor_data():
@@ -75,7 +115,10 @@ def test_public_things_have_docstrings(name):
 
 def test_while_loops_and_tensor_arrays_are_in_one_place():
     for path in LIBRARY:
-        if path.name not in ("loops.py", "batches.py"):  # batches: the cycle walk of a permutation, which no tape sees
+        if path.name not in (
+            "loops.py",
+            "batches.py",
+        ):  # batches: the cycle walk of a permutation, which is not differentiated
             assert not re.search(r"tf\.(while_loop|TensorArray)\b", path.read_text()), path
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import rfho2 as rf
 from rfho2.core import nest
 from rfho2.driver.checkpoint_store import Store
-from tests.constraints.test_sets import eps, feasible, project, shape_for
+from tests.support.projections import eps, feasible, project, shape_for
 
 FUZZ = bool(os.environ.get("RFHO2_FUZZ"))
 BIG = 1e3

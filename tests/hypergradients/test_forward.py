@@ -1,28 +1,26 @@
 """Forward mode in chunks of columns: the same hypergradient, whatever the chunk."""
 
-import importlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2.hypergradients import sensitivity
 from tests.support.problems import assert_agree, build
 
-forward = importlib.import_module("rfho2.hypergradients.forward")  # the package has a function of that name
 
-
-@pytest.mark.parametrize("chunk", [1, 3, 5, 13, 14, 99])
-def test_chunks_give_what_reverse_gives(chunk):
-    """14 columns: one by one, with a last chunk that is not full, vectorised, all but one, all, more than there are."""
+def test_chunks_give_what_reverse_gives():
+    """14 columns: one by one, with an incomplete last chunk, vectorised, all but one, all, more than there are."""
     problem, params, hypers = build("softmax_regression", "momentum")
-    whole = rf.reverse(problem, jit_compile=False)(params, hypers)
-    found = rf.forward(problem, chunk=chunk, jit_compile=False)(params, hypers)
-    assert found.value == whole.value
-    tf.nest.map_structure(np.testing.assert_array_equal, found.state, whole.state)
-    assert_agree(found.grads, whole.grads, rtol=1e-10)
+    backwards = rf.reverse(problem, jit_compile=False)(params, hypers)
+    for chunk in (1, 3, 5, 13, 14, 99):
+        forwards = rf.forward(problem, chunk=chunk, jit_compile=False)(params, hypers)
+        assert forwards.value == backwards.value, chunk
+        tf.nest.map_structure(np.testing.assert_array_equal, forwards.state, backwards.state)
+        assert_agree(forwards.grads, backwards.grads, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_chunks_under_xla():
     problem, params, hypers = build("softmax_regression", "momentum", dtype=tf.float32)
     whole, found = (rf.forward(problem, chunk=chunk, jit_compile=True)(params, hypers) for chunk in (None, 6))
@@ -46,8 +44,8 @@ def test_chunks_with_several_objectives_and_a_running_cost():
 def sizes_of_chunks(monkeypatch, m, chunk):
     """The columns that are pushed together for m hypers, in a problem whose hypergradient is known in closed form."""
     sizes = []
-    push = forward.push_forward
-    monkeypatch.setattr(forward, "push_forward", lambda *args: sizes.append(args[3]["decay"].shape[0]) or push(*args))
+    push = sensitivity.push_forward
+    monkeypatch.setattr(sensitivity, "push_forward", lambda *args: sizes.append(args[3]["decay"].shape[0]) or push(*args))
 
     def loss(w, hypers, batch):
         return 0.5 * tf.reduce_sum(hypers["decay"] * w**2)
@@ -63,7 +61,7 @@ def sizes_of_chunks(monkeypatch, m, chunk):
 @pytest.mark.parametrize(
     ("m", "chunk", "size"), [(64, None, 64), (65, None, 33), (1000, None, 63), (20, 7, 7), (20, 50, 20)]
 )
-def test_columns_are_taken_as_told_and_evenly_by_default(monkeypatch, m, chunk, size):
+def test_chunks_have_the_given_size_and_are_even_by_default(monkeypatch, m, chunk, size):
     assert sizes_of_chunks(monkeypatch, m, chunk) == {size}
 
 

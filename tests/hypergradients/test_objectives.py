@@ -8,6 +8,7 @@ import rfho2 as rf
 from tests.support.problems import assert_agree, build, differences, tanh_network
 
 METHODS = pytest.mark.parametrize("method", [rf.reverse, rf.forward])
+COMPILERS = pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "jit"])
 
 
 def trajectory(problem, params, hypers):
@@ -24,8 +25,8 @@ def doubles(**hypers):
 
 
 @METHODS
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "jit"])
-def test_two_objectives_each_tune_their_own(method, jit_compile):
+@COMPILERS
+def test_two_objectives_each_tune_their_own_hypers(method, jit_compile):
     case = tanh_network()
     training = rf.batches.full(case.batches(tf.constant(0)))
     objectives = {
@@ -45,7 +46,7 @@ def test_two_objectives_each_tune_their_own(method, jit_compile):
 
 
 @METHODS
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "jit"])
+@COMPILERS
 @pytest.mark.parametrize("every", [1, 3])
 def test_running_cost(method, every, jit_compile):
     case = tanh_network()
@@ -79,7 +80,7 @@ def test_running_and_final_objectives_together(method):
 
 
 @METHODS
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "jit"])
+@COMPILERS
 def test_learned_initialisation_and_direct_term(method, jit_compile):
     loss = lambda w, hypers, batch: tf.reduce_sum(tf.cosh(w))  # noqa: E731
     inner = rf.momentum(loss, "lr", 0.5)
@@ -94,14 +95,14 @@ def test_learned_initialisation_and_direct_term(method, jit_compile):
 
 
 def test_truncation_to_all_steps_is_the_full_reverse():
-    problem, params, hypers = build("tanh_network", "adam")
+    problem, params, hypers = build("quadratic", "adam")
     full = rf.reverse(problem, jit_compile=False)(params, hypers)
     same = rf.reverse(problem, truncate=problem.steps, jit_compile=False)(params, hypers)
     tf.nest.map_structure(np.testing.assert_array_equal, full, same)
 
 
 @pytest.mark.parametrize("running", [False, True])
-def test_truncation_takes_the_state_before_it_for_constant(running):
+def test_truncation_treats_the_state_before_it_as_constant(running):
     case, k = tanh_network(), 3
     objective = rf.RunningCost(case.objective, every=2) if running else case.objective
     hypers = doubles(lr=0.1, l2=0.02)

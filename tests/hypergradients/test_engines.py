@@ -1,0 +1,87 @@
+"""What all engines have in common, for every engine of the table."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rfho2 as rf
+from rfho2.hypergradients import engine as engine_module
+from tests.support.engines import every_engine
+from tests.support.problems import assert_agree, build, differences, response
+
+STEPS, RATE, START = 3, 0.25, 2.0
+HYPERS = {"lr": RATE, "scale": [1.0, 1.0]}
+PARAMS = tf.constant([START, START], tf.float64)
+
+
+def loss(w, hypers, batch):
+    return 0.5 * tf.reduce_sum(hypers["scale"] * w**2)
+
+
+def problem(steps=STEPS):
+    return rf.Problem(rf.gradient_descent(loss, "lr"), lambda w, hypers, batch: 0.5 * tf.reduce_sum(w**2), steps)
+
+
+def expected_norm(carrier):
+    """w_t = (1 - lr scale)^t w_0, of two entries whose scale is 1."""
+    shrunk = (1 - RATE) ** STEPS
+    if carrier == "adjoint":
+        return np.sqrt(2) * shrunk**2 * START  # dE/dw_0 = w_T dw_T/dw_0
+    by_lr = -STEPS * (1 - RATE) ** (STEPS - 1) * START  # of each entry; times lr with respect to its own scale
+    return np.sqrt(2 * by_lr**2 + 2 * (RATE * by_lr) ** 2)
+
+
+@every_engine
+def test_hypergradients_agree_with_differences(method):
+    toy, params, hypers = build("quadratic", "momentum", steps=4)
+    engine = method.make(toy, jit_compile=False)
+    hypergradient = engine(params, hypers)
+    assert_agree(hypergradient.grads, differences(lambda h: response(toy, params, h), hypers), rtol=1e-6)
+    np.testing.assert_allclose(hypergradient.value, response(toy, params, hypers), rtol=1e-12)
+    assert isinstance(engine, rf.Engine)
+    assert engine.jit_compiled is False
+
+
+@every_engine
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "jit"])
+def test_norms_are_those_of_the_derivatives(method, jit_compile):
+    engine = method.make(problem(), jit_compile=jit_compile)
+    engine(PARAMS, HYPERS)
+    assert set(engine.norms) == {method.carrier}
+    assert float(engine.norms[method.carrier]) == pytest.approx(expected_norm(method.carrier), rel=1e-12)
+
+
+@every_engine
+def test_the_driver_records_values_and_norms(method):
+    tuner = rf.HyperOptimizer(method.make(problem(), jit_compile=False), rf.projected_adam(0.01))
+    history = tuner.run(PARAMS, HYPERS, 2).history
+    norm = f"norm of {method.carrier}"
+    assert history[0][norm] == pytest.approx(expected_norm(method.carrier), rel=1e-12)
+    assert history[1][norm] != history[0][norm]
+
+
+def test_a_divergence_names_the_norms():
+    tuner = rf.HyperOptimizer(rf.reverse(problem(200), jit_compile=False), rf.projected_adam(0.01))
+    with pytest.raises(rf.DivergenceError, match="norm of adjoint: nan"):
+        tuner.run(tf.constant([START, START]), {"lr": 5.0, "scale": [1.0, 1.0]}, 1)
+
+
+@every_engine
+def test_inputs_are_validated_on_the_way_in_only(method, monkeypatch):
+    """`start` and `__call__` check and trace; `advance`, which runs at every hyper-iteration, does not."""
+    probes, checks = [], []
+    probe, checked = engine_module.probe, engine_module.errors.checked_params
+    monkeypatch.setattr(engine_module, "probe", lambda *args: probes.append(1) or probe(*args))
+    monkeypatch.setattr(engine_module.errors, "checked_params", lambda params: checks.append(1) or checked(params))
+    engine = method.make(problem(), jit_compile=False)
+    carry = engine.start(PARAMS, HYPERS)
+    before = len(checks)
+    for k in range(3):
+        _, carry = engine.advance(carry, HYPERS, k)
+    assert (len(probes), len(checks)) == (1, before)
+
+
+@every_engine
+def test_a_hyper_that_reaches_nothing_is_rejected(method):
+    with pytest.raises(ValueError, match="hyper 'lost' reaches nothing"):
+        method.make(problem(), jit_compile=False)(PARAMS, {**HYPERS, "lost": 1.0})

@@ -1,0 +1,61 @@
+"""Starts a module in several processes on loopback, which find each other by environment variables."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+
+
+class Ended(NamedTuple):
+    """The exit code of a process, what it printed, and the seconds until it and all processes before it had ended."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports that nothing listens on; all are held until all are known."""
+    sockets = [socket.create_server(("localhost", 0)) for _ in range(number)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def launch(processes: int, *arguments: object, module: str, timeout: float = 120.0, **environment: str) -> list[Ended]:
+    """Runs `python -m MODULE ARGUMENTS` in each of `processes` processes; kills them if they take too long."""
+    jobs = ",".join(f"localhost:{port}" for port in free_ports(processes))
+    shared = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
+    if processes > 1:
+        shared["DTENSOR_JOBS"] = jobs
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-m", module, *map(str, arguments)],
+            cwd=ROOT,
+            env={**shared, "DTENSOR_CLIENT_ID": str(i)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(processes)
+    ]
+    began = time.monotonic()
+    try:
+        ended = []
+        for child in children:
+            printed = child.communicate(timeout=max(began + timeout - time.monotonic(), 1.0))
+            ended.append(Ended(child.returncode, *printed, time.monotonic() - began))
+        return ended
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
