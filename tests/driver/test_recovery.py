@@ -1,4 +1,6 @@
-"""Going back where the numbers are no longer finite, instead of ending."""
+"""Recovery from divergence: a run repeats the hyper-iteration with other hypers instead of ending; and clipping."""
+
+import functools
 
 import numpy as np
 import pytest
@@ -14,11 +16,21 @@ def objective(w, hypers, batch):
     return tf.square(h - 1.4) + tf.math.log(WALL - h) * 0.0 + 0.0 * w
 
 
-def tuner(rate=2.0, on_divergence="backtrack", method="reverse", **options):
+@functools.cache
+def engine(method):
     problem = rf.Problem(rf.gradient_descent(lambda w, hypers, batch: w**2 + 0 * hypers["h"], 0.1), objective, steps=2)
-    engines = {"reverse": rf.reverse, "real_time": lambda p, jit_compile: rf.real_time(p, 2, jit_compile=jit_compile)}
-    engine = engines[method](problem, jit_compile=False)
-    return rf.HyperOptimizer(engine, rf.projected_adam(rate), on_divergence=on_divergence, **options)
+    if method == "real_time":
+        return rf.real_time(problem, 2, jit_compile=False)
+    return rf.reverse(problem, jit_compile=False)
+
+
+@functools.cache
+def adam(rate):
+    return rf.projected_adam(rate)
+
+
+def tuner(rate=2.0, on_divergence="backtrack", method="reverse", **options):
+    return rf.HyperOptimizer(engine(method), adam(rate), on_divergence=on_divergence, **options)
 
 
 def run(tuner, iterations=6, start=0.0, **options):
@@ -26,40 +38,40 @@ def run(tuner, iterations=6, start=0.0, **options):
 
 
 @pytest.mark.parametrize("method", ["reverse", "real_time"])
-def test_backtracking_halves_the_step_until_it_is_fine(method):
+def test_backtracking_halves_the_step_until_the_numbers_are_finite(method):
     result = run(tuner(method=method), 2)
-    assert [row["h"] for row in result.history] == pytest.approx([0.0, 1.0], abs=1e-5)  # 2.0 was over the wall
+    assert [row["h"] for row in result.history] == pytest.approx([0.0, 1.0], abs=1e-5)  # 2.0 was beyond the wall
     assert [row["iteration"] for row in result.history] == [0, 1]
 
 
-def test_the_smaller_rate_stays():
+def test_the_smaller_rate_is_kept():
     result = run(tuner(), 8)
     steps = np.abs(np.diff([row["h"] for row in result.history]))
     assert np.all(steps < 1.0 + 1e-5)
     assert all(np.isfinite(row["value"]) for row in result.history)
 
 
-def test_raising_is_the_default():
+def test_without_recovery_a_run_ends_with_an_error():
     with pytest.raises(rf.DivergenceError, match="hyper-iteration 1"):
         run(tuner(on_divergence="raise"))
 
 
-def test_nothing_to_go_back_to():
+def test_there_is_nothing_to_return_to_at_the_first_hyper_iteration():
     with pytest.raises(rf.DivergenceError, match="hyper-iteration 0"):
         run(tuner(), start=1.6)
 
 
-def test_it_gives_up_with_the_whole_story():
+def test_a_run_that_gives_up_reports_every_setback():
     with pytest.raises(rf.DivergenceError) as caught:
         run(tuner(rate=1e6))  # ten halvings are not enough
     message = str(caught.value)
-    assert "It went back 10 times before" in message
+    assert "The run had backed off 10 times before:" in message
     assert message.count("hyper-iteration 1: not finite") == 11
     assert caught.value.iteration == 1
     assert len(caught.value.result.history) == 1
 
 
-def test_a_function_says_what_to_try():
+def test_a_function_may_choose_the_hypers_to_repeat_with():
     seen = []
 
     def lower(hypers):
@@ -71,16 +83,16 @@ def test_a_function_says_what_to_try():
     assert result.history[0]["h"] == 1.0
 
 
-def test_a_run_that_went_back_goes_on_after_a_kill_to_the_same_bits(tmp_path):
+def test_a_run_that_recovered_resumes_bit_identically(tmp_path):
     whole = run(tuner(), 8)
-    run(tuner(), 1, checkpoint_dir=tmp_path)  # the next one goes over the wall, from what the checkpoint holds
+    run(tuner(), 1, checkpoint_dir=tmp_path)  # the next update crosses the wall, and starts from the checkpoint
     run(tuner(), 3, checkpoint_dir=tmp_path)
     result = run(tuner(), 8, checkpoint_dir=tmp_path)
     assert [row["h"] for row in result.history] == [row["h"] for row in whole.history]
     assert float(result.hypers["h"]) == float(whole.hypers["h"])
 
 
-def test_callbacks_are_told_of_finished_hyper_iterations_only():
+def test_callbacks_are_called_for_finished_hyper_iterations_only():
     told = []
 
     class Record(rf.Callback):
@@ -91,12 +103,12 @@ def test_callbacks_are_told_of_finished_hyper_iterations_only():
     assert told == [(0, 0.0), (1, pytest.approx(1.0, abs=1e-5))]
 
 
-def test_an_unknown_way_is_refused():
+def test_an_unknown_on_divergence_is_rejected():
     with pytest.raises(ValueError, match="on_divergence is 'again'"):
         tuner(on_divergence="again")
 
 
-def test_a_value_above_the_limit_is_a_setback_twice_and_then_taken():
+def test_a_value_above_the_limit_is_a_setback_twice_and_then_accepted():
     tries = []
 
     def lower(hypers):
@@ -108,13 +120,13 @@ def test_a_value_above_the_limit_is_a_setback_twice_and_then_taken():
     assert result.history[0]["h"] == pytest.approx(0.02)
 
 
-def test_a_function_that_changes_nothing_ends_it_at_once():
+def test_a_function_that_returns_the_same_hypers_is_not_asked_again():
     tries = []
     with pytest.raises(rf.DivergenceError):
         run(tuner(on_divergence=lambda hypers: tries.append(1) or hypers), start=1.6)
     assert len(tries) == 1
     result = run(tuner(rate=1e-6, on_divergence=lambda hypers: hypers, limit=lambda history: 0.0), 2)
-    assert len(result.history) == 2  # finite, if above the limit: nothing better can be had
+    assert len(result.history) == 2  # above the limit but finite: there is nothing better
 
 
 # Clipping
@@ -136,10 +148,10 @@ def test_hypergradients_are_clipped_by_their_norm_over_all_hypers(method):
     moved = {clip: [float(end.hypers[name]) for name in "ab"] for clip, end in ends.items()}
     assert moved[None] == moved[100.0] == [-3.0, -4.0]
     assert moved[1.0] == pytest.approx([-0.6, -0.8], rel=1e-6)
-    assert ends[1.0].history[0]["hypergradient/a"] == 3.0  # as it was
+    assert ends[1.0].history[0]["hypergradient/a"] == 3.0  # unclipped
 
 
 @pytest.mark.parametrize("clip", [0.0, -1.0, float("nan")])
-def test_a_clip_that_is_no_norm_is_refused(clip):
+def test_a_clip_that_is_not_positive_is_rejected(clip):
     with pytest.raises(ValueError, match="clip is"):
         tuner(clip=clip)

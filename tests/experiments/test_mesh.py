@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from tests.distribute.test_distribute import launch
+from tests.support.processes import launch
 
 EXPERIMENTS = {  # name: (flags, file with the history of a run)
     "data_hyper_cleaning": (

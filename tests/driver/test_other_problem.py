@@ -1,0 +1,64 @@
+"""A checkpoint directory that belongs to another problem is rejected, and nothing in it changes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rfho2 as rf
+from tests.support.checkpoints import HYPERS, adam, contents, engine, problem, run
+
+CHANGES = {  # name: (settings of `run` with one change, what the error names)
+    "steps": (lambda: {"case": rf.reverse(problem(steps=4), jit_compile=False)}, "steps"),
+    "engine": (lambda: {"case": rf.forward(problem(), jit_compile=False)}, "forward"),
+    "truncate": (lambda: {"case": rf.reverse(problem(), truncate=2, jit_compile=False)}, "truncate"),
+    "inner optimiser": (lambda: {"case": engine("reverse")}, "first_moment"),
+    "initial hypers": (lambda: {"hypers": {**HYPERS, "lr": 0.2}}, "initial hypers"),
+    "initial params": (lambda: {"params": [0.0, 0.0, 1e-6]}, "initial params"),
+    "shape": (lambda: {"hypers": {**HYPERS, "weights": [[1.0, 1.0, 1.0]]}}, "[1, 3]"),
+    "dtype": (lambda: {"case": rf.reverse(problem(dtype=tf.float64), jit_compile=False), "params": np.zeros(3)}, "float64"),
+    "learning rate": (lambda: {"optimizer": adam(rate=0.03)}, "0.03"),
+    "rates by name": (lambda: {"optimizer": adam(rate={"lr": 0.02, "weights": 0.03})}, "0.03"),
+    "beta": (lambda: {"optimizer": adam(beta_1=0.8)}, "0.8"),
+    "constraint": (lambda: {"optimizer": adam(high=2.0)}, "2.0"),
+}
+
+
+def test_the_directory_of_another_problem_is_rejected_and_left_alone(tmp_path):
+    run(tmp_path, 2)
+    before = contents(tmp_path)
+    for name, (changed, told) in CHANGES.items():
+        settings = changed()
+        for resume in (True, False):
+            with pytest.raises(ValueError, match="another problem") as caught:
+                run(tmp_path, 4, resume=resume, **settings)
+            assert told in str(caught.value), name
+            assert str(tmp_path) in str(caught.value), name
+            assert contents(tmp_path) == before, name
+
+
+def test_a_rejected_run_does_not_touch_its_log(tmp_path):
+    log = tmp_path / "log.csv"
+    run(tmp_path / "run", 2, callbacks=[rf.CSVLogger(log)])
+    before = log.read_bytes()
+    with pytest.raises(ValueError, match="another problem"):
+        run(tmp_path / "run", 2, callbacks=[rf.CSVLogger(log)], hypers={**HYPERS, "lr": 0.2})
+    assert log.read_bytes() == before
+
+
+def test_bounds_that_differ_in_the_middle_of_a_long_array_belong_to_another_problem(tmp_path):
+    many = 1500
+    bounds = [np.ones(many), np.ones(many)]
+    bounds[1][many // 2] = 0.5
+    mean = lambda w, hypers, batch: tf.reduce_mean(hypers["x"]) * w**2  # noqa: E731
+    one = rf.reverse(rf.Problem(rf.gradient_descent(mean, 0.1), mean, steps=1), jit_compile=False)
+    tuners = [rf.HyperOptimizer(one, rf.projected_adam(0.1, {"x": rf.Box(0.0, bound)})) for bound in bounds]
+    tuners[0].run(tf.constant(1.0), {"x": np.zeros(many)}, 1, tmp_path)
+    with pytest.raises(ValueError, match="another problem"):
+        tuners[1].run(tf.constant(1.0), {"x": np.zeros(many)}, 1, tmp_path)
+
+
+@pytest.mark.parametrize("option", [{"best_by": "lr"}, {"clip": 1.0}], ids=["best_by", "clip"])
+def test_another_criterion_or_clip_is_another_problem(option, tmp_path):
+    run(tmp_path, 1)
+    with pytest.raises(ValueError, match=f"another problem.*{next(iter(option))}"):
+        rf.HyperOptimizer(engine(), adam(), **option).run(tf.zeros(3), HYPERS, 2, tmp_path)
