@@ -37,6 +37,7 @@ def started(output, *flags):
         deadline = time.time() + 240
         while time.time() < deadline and child.poll() is None and not list((output / RUN / "checkpoints").glob("ckpt-*")):
             time.sleep(0.005)
+        assert child.poll() is None, child.stderr.read()[-2000:]
         yield child
     finally:
         child.kill()
