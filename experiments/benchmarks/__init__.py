@@ -1,1 +1,1 @@
-"""What things cost: ratios measured in one run, comparisons with peers, and endurance."""
+"""Benchmarks: costs as ratios measured in one run, comparisons with other frameworks, and endurance."""

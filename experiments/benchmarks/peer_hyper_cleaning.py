@@ -1,7 +1,8 @@
-"""Data hyper-cleaning for the peers: one reverse hypergradient of the weights of 5,000 examples.
+"""Data hyper-cleaning in several frameworks: one reverse hypergradient with respect to the weights of 5,000 examples.
 
-T steps of full-batch softmax regression. Peers are written as anyone would (x @ w), and with a transposed copy of the data,
-as `rf.fixed_product` has; JAX also with `jax.checkpoint` around the step, which keeps the states only, as ours does.
+T steps of full-batch softmax regression. JAX and PyTorch are written in the obvious way (x @ w), and with a transposed copy
+of the data, as in `rf.fixed_product`; JAX also with `jax.checkpoint` around the step, which keeps only the states, as rfho2
+does.
 """
 
 from __future__ import annotations
@@ -13,16 +14,15 @@ import numpy as np
 
 import rfho2 as rf
 from data import mnist
+from experiments.benchmarks.peer_case import Hypergradient
 from experiments.data_hyper_cleaning import experiment as cleaning
-
-Hypergradient = Callable[[np.ndarray], np.ndarray]
 
 
 class HyperCleaning:
-    """The data and settings that all share."""
+    """The contestants, and the data and settings that they share."""
 
     STEPS = 100
-    each: float | None = None  # many of the 5,000 entries are next to 0
+    entry_tolerance: float | None = None  # many of the 5,000 entries are close to 0
     memory = True
     radius = 1000.0
     rate = 0.5
@@ -39,7 +39,7 @@ class HyperCleaning:
         return lambda weights: engine(cleaning.zeros(), {"weights": weights}).grads["weights"].numpy()
 
     def jax(self, transposed: bool, checkpoint: bool = False) -> Hypergradient:
-        """`jax.grad` through `lax.scan`, jitted; the data go in as arguments, or XLA would fold them into the program."""
+        """`jax.grad` through `lax.scan`, jitted; the data are arguments: XLA would fold constants into the program."""
         import jax
         import jax.numpy as jnp
 
@@ -55,7 +55,7 @@ class HyperCleaning:
                 return jax.tree.map(lambda w, g: w - self.rate * g, p, g), None
 
             start = {"w": jnp.zeros((784, 10)), "b": jnp.zeros(10)}
-            body = jax.checkpoint(step, prevent_cse=False) if checkpoint else step  # a scan needs no barriers
+            body = jax.checkpoint(step, prevent_cse=False) if checkpoint else step  # a scan needs no barriers against CSE
             last, _ = jax.lax.scan(body, start, None, length=self.steps)
             return jnp.mean(errors(last, *validation))
 
@@ -67,7 +67,7 @@ class HyperCleaning:
         return lambda weights: np.asarray(gradient(weights, train, validation))
 
     def _jax_product(self) -> Any:
-        """(m, its transpose, w) -> m @ w, differentiated by w."""
+        """(m, its transpose, w) -> m @ w, differentiable with respect to w."""
         import jax
 
         product = jax.custom_vjp(lambda m, mt, w: m @ w)
@@ -75,7 +75,7 @@ class HyperCleaning:
         return product
 
     def torch(self, transposed: bool) -> Hypergradient:
-        """`torch.autograd.grad` with `create_graph` through a Python loop."""
+        """`torch.autograd.grad` with `create_graph`, through a Python loop."""
         import torch
 
         x, y, xv, yv = (torch.tensor(part) for part in (*self.data.train, *self.data.validation))
@@ -112,7 +112,7 @@ class HyperCleaning:
         return linear(x, x.T.contiguous())
 
     def contestants(self) -> dict[str, Callable[[], Hypergradient]]:
-        """What builds each, by name; ours first."""
+        """Functions that build the contestants, by name; rfho2 first."""
         return {
             "rfho2": self.rfho2,
             "JAX": lambda: self.jax(transposed=False),

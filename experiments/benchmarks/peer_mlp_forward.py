@@ -1,7 +1,7 @@
-"""The network of experiments/peer_mlp.py by forward mode.
+"""The network of `peer_mlp` by forward mode.
 
-`jax.jacfwd`, vectorised over the three columns; a scan that linearises the step and pushes the columns in turn;
-`torch.func.jacfwd`. `higher` and TorchOpt have no forward mode.
+JAX: `jax.jacfwd`, vectorised over the three columns of the sensitivity Z = ds/dh, and a scan that linearises the step and
+pushes the columns one after the other. PyTorch: `torch.func.jacfwd`. `higher` and TorchOpt have no forward mode.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from collections.abc import Callable
 from typing import Any
 
 import rfho2 as rf
-from experiments.benchmarks.peer_mlp import HYPERS, Hypergradient, Mlp, Peer, jax_gradient
+from experiments.benchmarks.peer_case import Hypergradient
+from experiments.benchmarks.peer_mlp import HYPERS, Mlp, Peer, jax_gradient
 
 
 class MlpForward(Mlp):
-    """The same hypergradient by forward mode."""
+    """The hypergradient by forward mode."""
 
-    memory = False  # no trajectory is kept, and a few states would drown in the noise of the measurement
+    memory = False  # no trajectory is kept, and a few states are less than the noise of the measurement
 
     def contestants(self) -> dict[str, Callable[[], Hypergradient]]:
-        """What builds each, by name; ours first."""
+        """Functions that build the contestants, by name; rfho2 first."""
         return {
             "rfho2": lambda: self.rfho2(rf.forward),
             "JAX, jacfwd": self.jax,
@@ -34,7 +35,7 @@ class MlpForward(Mlp):
         return self.jitted(lambda peer, hypers: jax.jacfwd(self.jax_response(peer))(hypers))
 
     def jax_columns(self) -> Hypergradient:
-        """Z <- A Z + B in a scan, by one linearisation of the step and a product for each column."""
+        """Z <- A Z + B in a scan, by one linearisation of the step and one product per column."""
         import jax
         import jax.numpy as jnp
 
@@ -44,8 +45,8 @@ class MlpForward(Mlp):
                 new, push = jax.linearize(lambda s, h: peer.step(jax_gradient, s, h, r), state, hypers)
                 return (new, [push(z, e) for z, e in zip(columns, jnp.eye(len(HYPERS)), strict=True)]), None
 
-            nothing = [jax.tree.map(jnp.zeros_like, peer.start) for _ in HYPERS]
-            ((p, _), columns), _ = jax.lax.scan(body, (peer.start, nothing), peer.rows)
+            zeros = [jax.tree.map(jnp.zeros_like, peer.start) for _ in HYPERS]
+            ((p, _), columns), _ = jax.lax.scan(body, (peer.start, zeros), peer.rows)
             _, push = jax.linearize(peer.validation_error, p)
             return jnp.stack([push(z) for z, _ in columns])
 

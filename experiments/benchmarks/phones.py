@@ -1,23 +1,19 @@
-"""What phone classification costs at the paper's size: `make bench-large`.
+"""What phone classification costs at the paper's size: time of a step, peak memory, and speed of the features.
 
-A network 1353-2000-2000-2000-2000-(183 + 300), 15.68 million weights, minibatches of 500 frames, three hypers.
-Time: steps in real time against plain training, interleaved, best of `rounds`; a step's is that of ten less that of five.
-Memory: peak of a process that runs five steps, beyond what it has when TensorFlow is imported; and of one that has the
-1.5 million frames of TIMIT and fetches minibatches. And how fast features are computed, on one core.
+The time of a step is the difference between two calls of different length, divided by the difference in steps.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import dataclasses
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import flags
 
 import rfho2 as rf
 from data.speech import cache as speech_cache
@@ -25,31 +21,39 @@ from data.speech import timit
 from data.speech.audio import RATE
 from data.speech.features import FEATURES, features
 from data.speech.phones import PHONES
-from experiments.benchmarks import costs as benchmark
-from experiments.common import binary as common
+from experiments.common import timing
+from experiments.common.config import setting
 from experiments.common.plain_training import PlainTraining
-from experiments.phone_classification import methods as phone_methods
 from experiments.phone_classification import network as phone_network
+from experiments.phone_classification.methods import TAUGHT
 from rfho2.planning import memory
 
-FLAGS = flags.FLAGS
-OUTPUTS = 300
-TIMIT_FRAMES = 1_500_000
+EMBEDDING = 300  # dimension of the secondary targets
+FRAMES, TIMIT_FRAMES = 12_000, 1_500_000
 SENTENCE, SEGMENTS = 300, 30  # frames and phones of a sentence
-TEXTS = 700  # different ones, of some 20,000 triphones
+TEXTS = 700  # distinct sentences, with about 20,000 triphones, as in speech
+BATCH_SIZE = 500
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What is measured."""
+
+    width: int = setting(2000, "Units of each shared layer.", at_least=1)
+    steps: int = setting(5, "Training steps in each measurement.", at_least=2)
+    rounds: int = setting(3, "Timed rounds, of which the best counts.", at_least=1)
+    only: str | None = setting(None, "One of the measurements.", choices=["memory", "frames", "times"])
 
 
 def corpus(frames: int, folder: Path) -> timit.Corpus:
-    """Random frames in sentences of three seconds, from a cache, as those of a real corpus come."""
+    """Random frames in sentences of three seconds, read from a cache like those of a real corpus."""
     rng, n = np.random.default_rng(0), frames // SENTENCE
 
     def build(write: speech_cache.Write) -> tuple[dict[str, np.ndarray], list[str]]:
         for _ in range(n):
             write(rng.normal(size=(SENTENCE, FEATURES)))
         states = rng.integers(0, phone_network.CLASSES, n * SENTENCE).astype(np.uint8)
-        texts = rng.integers(0, len(PHONES), [TEXTS, SEGMENTS]).astype(
-            np.uint8
-        )  # few, or there were more triphones than in speech
+        texts = rng.integers(0, len(PHONES), [TEXTS, SEGMENTS]).astype(np.uint8)
         phones = texts[np.arange(n) % TEXTS].reshape(-1)
         segments = np.repeat(np.arange(SEGMENTS * n), SENTENCE // SEGMENTS).astype(np.int32)
         return {"states": states, "segments": segments, "phones": phones}, []
@@ -64,64 +68,65 @@ def corpus(frames: int, folder: Path) -> timit.Corpus:
 
 
 def speech(frames: int) -> phone_network.Speech:
-    """As tensors, from files that are gone afterwards."""
+    """A random corpus as tensors; its files are deleted."""
     with tempfile.TemporaryDirectory() as folder:
-        found = corpus(frames, Path(folder))
-        return phone_network.speech(found, timit.split(found.utterances), OUTPUTS)
+        random = corpus(frames, Path(folder))
+        return phone_network.speech(random, timit.split(random.utterances), EMBEDDING)
 
 
 def problem(data: phone_network.Speech) -> rf.Problem:
-    """With the paper's minibatches."""
-    return phone_network.problem(data, batch_size=500, validation_size=500, seed=0)
+    """The training problem with the paper's minibatches."""
+    return phone_network.problem(data, BATCH_SIZE, validation_size=BATCH_SIZE, seed=0)
 
 
-def network(data: phone_network.Speech, width: int) -> phone_network.Params:
+def initial_params(data: phone_network.Speech, width: int) -> phone_network.Params:
     """The weights to start from."""
-    return phone_network.network(timit.WINDOW * FEATURES, data.table.shape[1], width, layers=4, seed=0)
+    return phone_network.initial_params(timit.WINDOW * FEATURES, data.table.shape[1], width, layers=4, seed=0)
+
+
+ENGINES: dict[str, Callable[[rf.Problem, int], Any]] = {"plain": PlainTraining, "real time": rf.real_time}
 
 
 def times(width: int, steps: int, rounds: int) -> None:
-    """Seconds of plain training and of real time: of a call, and of a step, by the difference to a call of twice as many.
+    """Prints the seconds of plain training and of real time: of a call, and of a step.
 
-    What a call does once, whatever its length, is the look at the validation set.
+    A call looks at the validation set once, whatever its length. The seconds of a step leave that out: they are the
+    difference between a call of 2 n steps and one of n, divided by n.
     """
-    data = speech(12_000)
-    params, hypers = network(data, width), phone_methods.TAUGHT
-    makers: dict[str, Callable[[rf.Problem, int], rf.Engine]] = {"plain": PlainTraining, "real time": rf.real_time}
-    calls = {}
-    for name, make in makers.items():
+    data = speech(FRAMES)
+    params, calls = initial_params(data, width), {}
+    for name, make in ENGINES.items():
         for length in (steps, 2 * steps):
             engine = make(problem(data), length)
-            carry = engine.start(params, hypers)
-            calls[f"{name} {length}"] = lambda engine=engine, carry=carry: engine.advance(carry, hypers, 0)[0].value
-    found = benchmark.best_times(calls, rounds)
+            carry = engine.start(params, TAUGHT)
+            calls[name, length] = lambda engine=engine, carry=carry: engine.advance(carry, TAUGHT, 0)[0].value
+    seconds = timing.best_times(calls, rounds)
+    plain, tuned = (seconds[name, steps] for name in ENGINES)
+    plain_step, tuned_step = ((seconds[name, 2 * steps] - seconds[name, steps]) / steps for name in ENGINES)
     weights = sum(int(np.prod(w.shape)) for w in params.values())
-    step = {name: (found[f"{name} {2 * steps}"] - found[f"{name} {steps}"]) / steps for name in makers}
-    plain, tuned = (found[f"{name} {steps}"] for name in makers)
     print(
-        f"width {width}, {weights:,} weights: plain {step['plain']:.3f} s a step, real time {step['real time']:.3f}; "
-        f"{step['real time'] / step['plain']:.2f} x; calls of {steps} steps: {plain:.2f} and "
-        f"{tuned:.2f} s, {tuned / plain:.2f} x",
+        f"width {width}, {weights:,} weights: plain {plain_step:.3f} s a step, real time {tuned_step:.3f}; "
+        f"{tuned_step / plain_step:.2f} x; calls of {steps} steps: {plain:.2f} and {tuned:.2f} s, {tuned / plain:.2f} x",
         flush=True,
     )
 
 
 def peak_of_real_time(width: int, steps: int, before: int) -> None:
-    """Peak memory of two calls, compilation and the weights themselves included."""
-    data = speech(12_000)
+    """Prints the peak memory of two calls, including compilation and the weights themselves."""
+    data = speech(FRAMES)
     engine = rf.real_time(problem(data), steps)
-    carry = engine.start(network(data, width), phone_methods.TAUGHT)
-    memory.forget_peak()
+    carry = engine.start(initial_params(data, width), TAUGHT)
+    memory.reset_peak()
     for k in range(2):
-        found, carry = engine.advance(carry, phone_methods.TAUGHT, k)
-        tf.nest.map_structure(lambda x: x.numpy(), found.value)
-        del found
+        hypergradient, carry = engine.advance(carry, TAUGHT, k)
+        np.asarray(hypergradient.value)  # waits for the call to finish
+        del hypergradient
     print(f"real time, width {width}: peak memory {(memory.peak() - before) / 1e9:.2f} GB", flush=True)
 
 
 def peak_of_frames(frames: int, before: int) -> None:
-    """Peak memory of getting the tensors and fetching minibatches from them."""
-    memory.forget_peak()
+    """Prints the peak memory of loading the frames and fetching minibatches of them, and the time of a minibatch."""
+    memory.reset_peak()
     data = speech(frames)
     fetch = tf.function(problem(data).batch, autograph=False)
     began = time.perf_counter()
@@ -133,31 +138,7 @@ def peak_of_frames(frames: int, before: int) -> None:
 
 
 def pace_of_features(seconds: int = 60) -> None:
-    """Seconds of speech for which features are computed in a second."""
+    """Prints how many seconds of speech are turned into features in one second."""
     samples = np.random.default_rng(0).integers(-3000, 3000, seconds * RATE).astype(np.int16)
-    best = benchmark.best_times({"features": lambda: tf.constant(features(samples)[0, 0])}, rounds=5)["features"]
+    best = timing.best_times({"features": lambda: features(samples)[0, 0]}, rounds=5)["features"]
     print(f"features: {seconds / best:.0f} x real time", flush=True)
-
-
-def main() -> None:
-    """All of it; memory in processes of their own."""
-    before = memory.now()
-    if FLAGS.only == "memory":
-        return peak_of_real_time(FLAGS.width, FLAGS.steps, before)
-    if FLAGS.only == "frames":
-        return peak_of_frames(TIMIT_FRAMES, before)
-    if FLAGS.only is None:
-        pace_of_features()
-        same = [f"--width={FLAGS.width}", f"--steps={FLAGS.steps}"]
-        for part in ("frames", "memory"):
-            subprocess.run([sys.executable, "-m", "experiments.phone_benchmark", f"--only={part}", *same], check=True)
-    return times(FLAGS.width, FLAGS.steps, FLAGS.rounds)
-
-
-def command_line() -> None:
-    """Defines the flags and runs."""
-    flags.DEFINE_integer("width", 2000, "Units of each shared layer.", lower_bound=1)
-    flags.DEFINE_integer("steps", 5, "Training steps in each measurement.", lower_bound=2)
-    flags.DEFINE_integer("rounds", 3, "Of which the best counts.", lower_bound=1)
-    flags.DEFINE_enum("only", None, ["memory", "frames", "times"], "One of the measurements.")
-    common.run_main(main)

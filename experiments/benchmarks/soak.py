@@ -1,81 +1,82 @@
-"""Runs that are killed again and again, and a run that goes on for long: nothing is lost, nothing grows.
-
-    python -m experiments.soak --part=kills --kills=200 --hyper_iterations=300
-    python -m experiments.soak --part=long --hyper_iterations=500
-
-Both drive `experiments.real_time_digits` (20 training steps in each hyper-iteration) as a process of its own.
-
-kills: the process gets SIGKILL at random moments, some of them before it has begun, and is started again each time. Its
-results have to be those of a run that nobody killed, to the bit: the last checkpoint, results.json, history.csv with each
-hyper-iteration once; what TensorBoard has twice has to be equal.
-
-long: resident memory, open files and the time of a hyper-iteration with all that belongs to it, the last quarter of the run
-against the second.
-"""
+"""Runs that are killed and resumed, and long runs that are watched; `soak_checks` compares what they leave behind."""
 
 from __future__ import annotations
 
-import csv
-import json
+import dataclasses
 import os
 import random
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from absl import flags
-from tensorboard.backend.event_processing import event_file_loader
 from tqdm import tqdm
 
 from data.errors import DataError
-from experiments.common import binary as common
+from experiments.benchmarks import soak_checks
+from experiments.common import processes
+from experiments.common.config import setting
 
-FLAGS = flags.FLAGS
-EARLY = 0.2  # of the kills come while the process is still starting
-POLL = 0.002  # seconds
+EARLY = 0.2  # fraction of the kills that come while the process is still starting
+POLL, WATCH = 0.002, 0.2  # seconds between two looks at the CSV log, and at the process
 MEMORY, FILES, TIME = "resident memory, MB", "open files", "seconds per hyper-iteration"
-MOST = {MEMORY: 1.02, FILES: 1.0, TIME: 1.1}  # last quarter / second; times are noisy
+LIMITS = {MEMORY: 1.02, FILES: 1.0, TIME: 1.1}  # of the ratio of the last quarter to the second; times are noisy
+
+Samples = list[tuple[int, float]]
+"""(hyper-iteration, number)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What is run."""
+
+    part: str = setting("kills", "Which of the two.", choices=["kills", "long"])
+    output_dir: str = setting("results/soak", "Where the runs write; those of an earlier soak have to be removed first.")
+    hyper_iterations: int = setting(300, "Hyper-iterations of the run.", at_least=4)
+    kills: int = setting(200, "Number of kills.", at_least=0)
+    hidden: int = setting(30, "Units of the network.", at_least=1)
+    seed: int = setting(0, "Seed of the moments of the kills.")
 
 
 class Growth(NamedTuple):
-    """Means over the second and over the last quarter of a run, of what is watched."""
+    """Medians of a quantity over the second and over the last quarter of a run."""
 
     second: float
     last: float
 
     @property
     def ratio(self) -> float:
-        """1 for what does not grow."""
+        """1 if the quantity does not grow."""
         return self.last / self.second
 
 
 def start(output: Path, iterations: int, settings: Sequence[str]) -> subprocess.Popen[bytes]:
-    """The run, or what is left of it."""
-    output.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "experiments.real_time_digits", f"--output_dir={output}"]
-    with (output / "log.txt").open("ab") as log:
-        return subprocess.Popen([*command, f"--hyper_iterations={iterations}", *settings], stdout=log, stderr=log)
+    """Starts the run, or resumes it."""
+    flags = [f"--output_dir={output}", f"--hyper_iterations={iterations}", *settings]
+    return processes.start("real_time_digits", *flags, log=output / "log.txt")
 
 
 def finish(child: subprocess.Popen[bytes], output: Path) -> None:
-    """Waits for the end of a run that nobody kills."""
+    """Waits for the end of a run that is not killed."""
     if child.wait() != 0:
         raise DataError(f"the run in {output} ended with {child.returncode}; see {output / 'log.txt'}.")
 
 
 def rows(output: Path) -> int:
-    """Hyper-iterations in the CSV, which is written a little before the checkpoint."""
+    """Number of hyper-iterations in the CSV log, which is written shortly before the checkpoint."""
     path = output / "history.csv"
     return max(0, path.read_bytes().count(b"\n") - 1) if path.exists() else 0
 
 
 def kill(child: subprocess.Popen[bytes], output: Path, goal: int | None, wait: float) -> bool:
-    """SIGKILL, `wait` seconds after the process has written row `goal` (None: after its start); False if it ended before."""
+    """Sends SIGKILL `wait` seconds after the process has written row `goal`; False if the process ended by itself before.
+
+    Args:
+      goal: None counts the seconds from now.
+    """
     while goal is not None and rows(output) <= goal and child.poll() is None:
         time.sleep(POLL)
     time.sleep(wait)
@@ -84,7 +85,7 @@ def kill(child: subprocess.Popen[bytes], output: Path, goal: int | None, wait: f
 
 
 def killed_run(output: Path, iterations: int, kills: int, settings: Sequence[str], seed: int) -> int:
-    """A run with so many kills at moments that are spread over it; how many there were."""
+    """Makes a run that is killed at moments spread over its length; returns the number of kills that met it alive."""
     rng, done = random.Random(seed), 0
     goals = sorted(rng.randrange(iterations) for _ in range(kills))
     for goal in tqdm(goals, unit="kill", desc="killed"):
@@ -99,126 +100,67 @@ def killed_run(output: Path, iterations: int, kills: int, settings: Sequence[str
     return done
 
 
-def lost(killed: Path, whole: Path, iterations: int) -> list[str]:
-    """What a killed run has otherwise than the whole one; empty is right."""
-    found = []
-    for name, content in (("results.json", results), ("the last checkpoint", arrays), ("history.csv", table)):
-        if content(killed) != content(whole):
-            found.append(f"{name} differs")
-    numbers = [int(row["iteration"]) for row in table(killed)]
-    if numbers != list(range(iterations)):
-        found.append(f"history.csv has the hyper-iterations {numbers}")
-    return found + repeats(killed / "tensorboard", iterations)
-
-
-def results(output: Path) -> Any:
-    """All but the time that it took."""
-    return json.loads((output / "results.json").read_text())["results"]
-
-
-def arrays(output: Path) -> dict[str, bytes]:
-    """The last checkpoint to the bit: hypers, weights, sensitivities."""
-    place = max((output / "checkpoints").glob("ckpt-*"))
-    with np.load(place / "arrays.npz", allow_pickle=False) as file:
-        return {name: file[name].tobytes() for name in file.files}
-
-
-def table(output: Path) -> list[dict[str, str]]:
-    """The CSV."""
-    with (output / "history.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def repeats(logdir: Path, iterations: int) -> list[str]:
-    """What TensorBoard has otherwise the second time, or not at all."""
-    seen: dict[tuple[str, int], bytes] = {}
-    found = set()
-    for event, value in logged(logdir):
-        key, content = (value.tag, event.step), value.tensor.SerializeToString()
-        if seen.setdefault(key, content) != content and value.tag not in ("configuration", "best value"):
-            found.add(f"TensorBoard: {value.tag} at {event.step} has two values")
-    missing = [k for k in range(iterations) if ("value", k) not in seen]
-    return sorted(found) + ([f"TensorBoard lacks {missing}"] if missing else [])
-
-
-def moments(logdir: Path) -> list[float]:
-    """When each hyper-iteration of a run that nobody killed was logged: between two is all of one, its checkpoint too."""
-    return [event.wall_time for event, value in logged(logdir) if value.tag == "value"]
-
-
-def logged(logdir: Path) -> Iterator[tuple[Any, Any]]:
-    """The events of TensorBoard's files, with each of their values."""
-    for path in sorted(logdir.glob("events.*")):
-        for event in event_file_loader.EventFileLoader(str(path)).Load():
-            for value in event.summary.value:
-                yield event, value
-
-
-def watched(child: subprocess.Popen[bytes], output: Path) -> dict[str, list[tuple[int, float]]]:
-    """(hyper-iteration, number) of memory and open files while the process lives."""
-    found: dict[str, list[tuple[int, float]]] = {MEMORY: [], FILES: []}
-    process = Path(f"/proc/{child.pid}")
-    page = os.sysconf("SC_PAGE_SIZE")
+def watch(child: subprocess.Popen[bytes], output: Path) -> dict[str, Samples]:
+    """Memory and open files, sampled while the process lives."""
+    samples: dict[str, Samples] = {MEMORY: [], FILES: []}
+    process, page = Path(f"/proc/{child.pid}"), os.sysconf("SC_PAGE_SIZE")
     while child.poll() is None:
         try:
-            now = rows(output)
+            iteration = rows(output)
             memory = int((process / "statm").read_text().split()[1]) * page / 1e6
             files = len(list((process / "fd").iterdir()))
         except OSError:  # it has just ended
             break
-        found[MEMORY].append((now, memory))
-        found[FILES].append((now, files))
-        time.sleep(0.2)
-    return found
+        samples[MEMORY].append((iteration, memory))
+        samples[FILES].append((iteration, files))
+        time.sleep(WATCH)
+    return samples
 
 
 def long_run(output: Path, iterations: int, settings: Sequence[str]) -> dict[str, Growth]:
-    """What grows in a long run."""
+    """The growth of each quantity in a long run."""
     child = start(output, iterations, settings)
     try:
-        found: dict[str, list[tuple[int, float]]] = dict(watched(child, output))
+        samples = watch(child, output)
         finish(child, output)
     finally:
         child.kill()
-    found[TIME] = list(enumerate(np.diff(moments(output / "tensorboard")).tolist()))
-    return {name: growth(numbers, iterations) for name, numbers in found.items()}
+    samples[TIME] = list(enumerate(np.diff(soak_checks.log_times(output / "tensorboard")).tolist()))
+    return {name: growth(numbers, iterations) for name, numbers in samples.items()}
 
 
-def growth(numbers: Sequence[tuple[int, float]], iterations: int) -> Growth:
-    """Of (hyper-iteration, number), by medians: a machine that was busy for a moment does not count."""
-    part = iterations / 4
-    second = [x for k, x in numbers if part <= k < 2 * part]
-    last = [x for k, x in numbers if 3 * part <= k < 4 * part]
+def growth(samples: Samples, iterations: int) -> Growth:
+    """The growth of one quantity; medians ignore a moment at which the machine was busy."""
+    quarter = iterations / 4
+    second = [x for k, x in samples if quarter <= k < 2 * quarter]
+    last = [x for k, x in samples if 3 * quarter <= k < 4 * quarter]
     return Growth(float(np.median(second)), float(np.median(last)))
 
 
-def main() -> None:
-    """Runs the part that is asked for, and says what it found; exit code 1 if something was lost, or grew."""
-    output, iterations = Path(FLAGS.output_dir), FLAGS.hyper_iterations
-    settings = [f"--hidden={FLAGS.hidden}"]
-    for name in ("long",) if FLAGS.part == "long" else ("whole", "killed"):
-        if (output / name).exists():  # it would be read back, and nothing tried
-            raise DataError(f"{output / name} is there from an earlier run; remove it, or choose another --output_dir.")
-    if FLAGS.part == "long":
-        found = long_run(output / "long", iterations, settings)
-        for name, of in found.items():
-            quarters = f"{of.second:.4g} in the second quarter, {of.last:.4g} in the last"
-            print(f"{name}: {quarters} ({of.ratio:.3f}, at most {MOST[name]})")
-        sys.exit(any(of.ratio > MOST[name] for name, of in found.items()))
-    finish(start(output / "whole", iterations, settings), output / "whole")
-    done = killed_run(output / "killed", iterations, FLAGS.kills, settings, FLAGS.seed)
-    wrong = lost(output / "killed", output / "whole", iterations)
-    print(f"{done} kills in {iterations} hyper-iterations (seed {FLAGS.seed}): " + ("; ".join(wrong) or "nothing was lost"))
-    if wrong:
-        sys.exit(1)
+def run_long(config: Config) -> bool:
+    """Makes a long run and prints what grew; returns whether all ratios are within their limits."""
+    growths = long_run(_fresh(config, "long"), config.hyper_iterations, [f"--hidden={config.hidden}"])
+    for name, measured in growths.items():
+        quarters = f"{measured.second:.4g} in the second quarter, {measured.last:.4g} in the last"
+        print(f"{name}: {quarters} ({measured.ratio:.3f}, at most {LIMITS[name]})")
+    return not any(measured.ratio > LIMITS[name] for name, measured in growths.items())
 
 
-def command_line() -> None:
-    """Defines the flags and runs."""
-    flags.DEFINE_enum("part", "kills", ["kills", "long"], "Which of the two.")
-    flags.DEFINE_string("output_dir", "results/soak", "Where the runs write; those of an earlier time have to be removed.")
-    flags.DEFINE_integer("hyper_iterations", 300, "Of the run.", lower_bound=4)
-    flags.DEFINE_integer("kills", 200, "How many.", lower_bound=0)
-    flags.DEFINE_integer("hidden", 30, "Units of the network.", lower_bound=1)
-    flags.DEFINE_integer("seed", 0, "Of the moments of the kills.")
-    common.run_main(main)
+def run_kills(config: Config) -> bool:
+    """Makes a run with kills and one without, and prints how they differ; returns whether nothing was lost."""
+    whole, killed = _fresh(config, "whole"), _fresh(config, "killed")
+    iterations, settings = config.hyper_iterations, [f"--hidden={config.hidden}"]
+    finish(start(whole, iterations, settings), whole)
+    done = killed_run(killed, iterations, config.kills, settings, config.seed)
+    wrong = soak_checks.differences(killed, whole, iterations)
+    found = "; ".join(wrong) or "nothing was lost"
+    print(f"{done} kills in {iterations} hyper-iterations (seed {config.seed}): {found}")
+    return not wrong
+
+
+def _fresh(config: Config, name: str) -> Path:
+    """A directory without an earlier run, which would be read back instead of run."""
+    path = Path(config.output_dir) / name
+    if path.exists():
+        raise DataError(f"{path} has an earlier run; remove it, or choose another --output_dir.")
+    return path

@@ -1,8 +1,7 @@
-"""Phone classification (paper, 5.3): frames of speech as tensors, the network with two outputs, its losses."""
+"""Frames of speech as tensors, the network with two outputs, and its losses."""
 
 from __future__ import annotations
 
-import itertools
 import mmap
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,22 +14,23 @@ import rfho2 as rf
 from data.speech import timit
 from data.speech.context_embeddings import DIMENSION, context_embeddings
 from data.speech.phones import PHONES, STATES
+from experiments.common import networks
+from experiments.common.networks import Params
 from rfho2.core.types import Batches, Hypers
 
 CLASSES = len(PHONES) * STATES
 CHUNK = 1000  # frames that accuracies are computed on at a time
 
-Params = dict[str, tf.Tensor]
-
 
 class Speech(NamedTuple):
-    """A corpus with one split of it. Windows of frames are gathered when they are asked for, and never kept.
+    """A corpus with one of its splits. Windows of frames are gathered when they are needed, and never kept.
 
     Attributes:
-      features: [N, 123], as computed; first, last: [N], the ends of each frame's own sentence.
+      features: [N, 123], unscaled.
+      first, last: [N], the first and the last frame of each frame's sentence.
       mean, deviation: [123], of the training frames.
       states: [N], the class of each frame.
-      targets: [N], row of the table for each frame of a training sentence; 0 for others, which have no secondary target.
+      targets: [N], the row of the table for each frame of a training sentence; 0 for others, which have no secondary target.
       table: [triphones, 300].
       train, validation, test: the frames of each part.
     """
@@ -48,7 +48,7 @@ class Speech(NamedTuple):
     test: tf.Tensor
 
     def inputs(self, frames: tf.Tensor) -> tf.Tensor:
-        """The 11 frames around each of these, [n, 1353]; what would lie beyond its sentence repeats the sentence's end."""
+        """The 11 frames around each of these, [n, 1353]; beyond its sentence, the sentence's first or last is repeated."""
         reach = timit.WINDOW // 2
         around = frames[:, None] + tf.range(-reach, reach + 1)
         first, last = tf.gather(self.first, frames), tf.gather(self.last, frames)
@@ -66,7 +66,7 @@ class Speech(NamedTuple):
 
 
 def speech(corpus: timit.Corpus, split: timit.Split, dimension: int = DIMENSION) -> Speech:
-    """The tensors of one split; scaling and embeddings see its training sentences only."""
+    """The tensors of one split; scaling and embeddings see only its training sentences."""
     scaling = timit.scaling(corpus, split.train)
     phones = [corpus.phones[corpus.phone_offsets[u] : corpus.phone_offsets[u + 1]] for u in split.train]
     table, rows = context_embeddings(phones, dimension)
@@ -80,8 +80,10 @@ def speech(corpus: timit.Corpus, split: timit.Split, dimension: int = DIMENSION)
 
 
 def _in_parts(features: np.ndarray, size: int = 50_000) -> tf.Tensor:
-    """As a tensor. In one piece the conversion would hold three copies at its peak; of what is mapped from a file, only the
-    part being copied stays in memory.
+    """The features as a tensor, copied part by part.
+
+    A conversion in one piece would hold three copies at its peak. If the array is mapped from a file, only the part that is
+    being copied stays in memory.
     """
     whole = tf.Variable(tf.zeros(features.shape))
     mapped: Any = getattr(features, "_mmap", None)
@@ -92,25 +94,20 @@ def _in_parts(features: np.ndarray, size: int = 50_000) -> tf.Tensor:
     return whole.read_value()
 
 
-def network(inputs: int, outputs: int, width: int, layers: int, seed: int) -> Params:
+def initial_params(inputs: int, outputs: int, width: int, layers: int, seed: int) -> Params:
     """Weights of inputs-width-...-width-(183 + outputs): "w0", "b0", ... shared, "wp", "bp" and "ws", "bs" for the tasks."""
     rng = np.random.default_rng(seed)
-
-    def weights(m: int, n: int) -> tf.Tensor:
-        return tf.constant(rng.normal(size=(m, n), scale=m**-0.5), tf.float32)
-
-    shared = {f"w{i}": weights(m, n) for i, (m, n) in enumerate(itertools.pairwise([inputs, *[width] * layers]))}
-    shared |= {f"b{i}": tf.zeros(width) for i in range(layers)}
+    shared = networks.layers([inputs, *[width] * layers], rng)
     return shared | {
-        "wp": weights(width, CLASSES),
+        "wp": networks.normal_weights(rng, width, CLASSES),
         "bp": tf.zeros(CLASSES),
-        "ws": weights(width, outputs),
+        "ws": networks.normal_weights(rng, width, outputs),
         "bs": tf.zeros(outputs),
     }
 
 
 def representation(p: Params, x: tf.Tensor) -> tf.Tensor:
-    """What both tasks share."""
+    """The representation that both tasks share."""
     for i in range(sum(name.startswith("w") and name[1:].isdigit() for name in p)):
         x = tf.nn.relu(x @ p[f"w{i}"] + p[f"b{i}"])
     return x
@@ -121,8 +118,8 @@ def logits(p: Params, x: tf.Tensor) -> tf.Tensor:
     return representation(p, x) @ p["wp"] + p["bp"]
 
 
-def _cross_entropy(y: tf.Tensor, found: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, found))
+def _cross_entropy(y: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, scores))
 
 
 def error(p: Params, hypers: Hypers, batch: Any) -> tf.Tensor:
@@ -140,7 +137,7 @@ def loss(p: Params, hypers: Hypers, batch: Any) -> tf.Tensor:
 
 
 def problem(data: Speech, batch_size: int, validation_size: int, seed: int) -> rf.Problem:
-    """Momentum on minibatches without an end; each hypergradient looks at a fresh random subset of the validation frames."""
+    """Momentum on an endless stream of minibatches; each hypergradient looks at a new subset of the validation frames."""
     rows = rf.batches.shuffled(data.train, batch_size, seed)
     held_out = rf.batches.shuffled(data.validation, min(validation_size, len(data.validation)), seed + 1)
     return rf.Problem(
@@ -153,7 +150,7 @@ def problem(data: Speech, batch_size: int, validation_size: int, seed: int) -> r
 
 
 def divided(data: Speech, batch_size: int, validation_size: int, seed: int, mesh: Mesh) -> rf.Problem:
-    """The same on a mesh: every process has all frames, and computes with its part of each minibatch."""
+    """The problem on a mesh: every process holds all frames and computes with its share of each minibatch."""
     on_mesh = problem(rf.distribute.replicate(data, mesh), batch_size, validation_size, seed)
     parts: list[Any] = [on_mesh.batches, on_mesh.validation]
     batches, validation = (rf.distribute.split(part, mesh) for part in parts)
@@ -165,7 +162,7 @@ def _fetched(rows: Batches, fetch: Callable[[tf.Tensor], Any]) -> Batches:
 
 
 def accuracy_on(data: Speech) -> Callable[[Params, tf.Tensor], tf.Tensor]:
-    """(params, frames) -> the share of these frames whose class is found."""
+    """(params, frames) -> the fraction of these frames that are classified correctly."""
 
     @tf.function(autograph=False, reduce_retracing=True)
     def hits(p: Params, frames: tf.Tensor) -> tf.Tensor:
@@ -173,8 +170,8 @@ def accuracy_on(data: Speech) -> Callable[[Params, tf.Tensor], tf.Tensor]:
         return tf.cast(tf.argmax(logits(p, x), 1, tf.int32) == y, tf.float32)
 
     def accuracy(p: Params, frames: tf.Tensor) -> tf.Tensor:
-        filled = tf.pad(frames, [[0, -len(frames) % CHUNK]])  # with frame 0, whatever it is: it is cut off again below
-        found = [hits(p, filled[i : i + CHUNK]) for i in range(0, len(filled), CHUNK)]
-        return tf.reduce_mean(tf.concat(found, 0)[: len(frames)])
+        padded = tf.pad(frames, [[0, -len(frames) % CHUNK]])  # with frame 0, which is cut off again below
+        correct = [hits(p, padded[i : i + CHUNK]) for i in range(0, len(padded), CHUNK)]
+        return tf.reduce_mean(tf.concat(correct, 0)[: len(frames)])
 
     return accuracy

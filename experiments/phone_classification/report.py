@@ -9,8 +9,11 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 
-from experiments.common import binary as common
-from experiments.phone_classification.methods import History, Training
+from experiments.common import statistics
+from experiments.common.figures import add_grids, save_figure, slug
+from experiments.common.results import write_text
+from experiments.phone_classification.config import PhoneTraining
+from experiments.phone_classification.stopping import History
 
 PAPER = {"Vanilla": (59.81, 12), "RS": (60.36, 300), "SMBO": (60.91, 300), "RTHO": (61.97, 164), "RTHO-NT": (61.38, 289)}
 FRACTIONS = (1 / 6, 1 / 3, 1.0)  # of the budget: 50, 100 and 300 minutes in the paper
@@ -20,7 +23,7 @@ PAPER_ON_THE_WAY = {
 }  # fmt: skip
 
 STATES = {"best": "accuracy", "last": "last_accuracy"}
-COMPARISONS = [  # method and its state, minus another and its state
+COMPARISONS = [  # a method and its state, minus a baseline and its state
     ("RTHO", "last", "Vanilla", "best"),
     ("RTHO", "last", "Vanilla, no stopping", "best"),
     ("RTHO", "last", "RS", "best"),
@@ -40,7 +43,7 @@ LABELS = {
 Record = dict[str, Any]
 
 
-def write(output: Path, records: list[Record], training: Training) -> str:
+def write(output: Path, records: list[Record], training: PhoneTraining) -> str:
     """Writes tables and figures; returns what to print."""
     texts = {
         "table_3.md": table_3(records),
@@ -48,18 +51,18 @@ def write(output: Path, records: list[Record], training: Training) -> str:
         "table_5.md": table_5(records, training),
     }
     for name, text in texts.items():
-        common.write_text(output / name, text)
+        write_text(output / name, text)
     shown = [r for r in records if r["method"] in ("RTHO-NT", "RTHO") and r["curve"]]
     for method in dict.fromkeys(r["method"] for r in shown):
         first = next(r for r in shown if r["method"] == method)
         title = f"{method}, fold {first['fold']}, seed {first['seed']}"
-        name = "figure_4" if method == "RTHO-NT" else f"figure_4_{common.slug(method)}"
+        name = "figure_4" if method == "RTHO-NT" else f"figure_4_{slug(method)}"
         figure_4(first["curve"], title, training.hyper_batch, output / name)
     return "\n".join(texts.values()) + f"\nWritten to {output}."
 
 
 def table_3(records: list[Record]) -> str:
-    """Accuracy on the test speakers, of the state of best validation accuracy and of the last one, beside the paper's."""
+    """Accuracy on the test speakers, of the state of best validation accuracy and of the last one, and the paper's."""
     titles = ["method", "runs", "best state %", "last state %", "validation %", "steps", "minutes"]
     titles += ["paper: accuracy %", "paper: minutes"]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
@@ -73,48 +76,45 @@ def table_3(records: list[Record]) -> str:
 
 
 def minutes(curve: History) -> float:
-    """That a run took, its first hyper-batch, which may have compiled, counted as the median of the others."""
+    """The minutes that a run took; its first hyper-batch, which may have compiled, counts as the median of the others."""
     each = np.diff([0.0, *(row["seconds"] for row in curve)])
     return float(each[1:].sum() + np.median(each[1:])) / 60 if len(each) > 1 else float(each.sum()) / 60
 
 
 def comparisons(records: list[Record]) -> str:
-    """What the experiment is about, as paired differences of test accuracy with 95 % intervals."""
+    """Paired differences of test accuracy between methods, with 95 % intervals."""
     lines = ["| state of | minus state of | points | pairs |", "|---|---|---|---|"]
-    for method, state, other, state_of_other in COMPARISONS:
-        pairs = _pairs(records, method, other)
+    for method, state, baseline, baseline_state in COMPARISONS:
+        pairs = _pairs(records, method, baseline)
         if pairs:
-            found = difference(pairs, STATES[state], STATES[state_of_other])
-            lines.append(f"| {method}, {state} | {other}, {state_of_other} | {found} | {len(pairs)} |")
+            points = difference(pairs, STATES[state], STATES[baseline_state])
+            lines.append(f"| {method}, {state} | {baseline}, {baseline_state} | {points} | {len(pairs)} |")
     return "\n".join(lines) + "\n"
 
 
-def _pairs(records: list[Record], method: str, other: str) -> list[tuple[Record, Record]]:
+def _pairs(records: list[Record], method: str, baseline: str) -> list[tuple[Record, Record]]:
     """Records of both with the same fold and seed."""
-    others = {(r["fold"], r["seed"]): r for r in records if r["method"] == other}
-    return [(r, others[r["fold"], r["seed"]]) for r in records if r["method"] == method and (r["fold"], r["seed"]) in others]
+    baselines = {(r["fold"], r["seed"]): r for r in records if r["method"] == baseline}
+    tried = [(r, baselines.get((r["fold"], r["seed"]))) for r in records if r["method"] == method]
+    return [(record, partner) for record, partner in tried if partner is not None]
 
 
-def difference(pairs: Sequence[tuple[Record, Record]], key: str, key_of_other: str) -> common.Difference:
-    """The first's accuracy minus the other's.
+def difference(pairs: Sequence[tuple[Record, Record]], key: str, baseline_key: str) -> statistics.Difference:
+    """The accuracy of the first of each pair minus that of the second.
 
     Seeds of one fold share their speakers and are not independent of each other: each fold counts once, with its mean.
     """
     folds = sorted({record["fold"] for record, _ in pairs})
-    means = [[(a[key], b[key_of_other]) for a, b in pairs if a["fold"] == fold] for fold in folds]
-    ours, others = np.array([np.mean(mean, axis=0) for mean in means]).T
-    return common.difference(ours, others)
+    by_fold = [[(a[key], b[baseline_key]) for a, b in pairs if a["fold"] == fold] for fold in folds]
+    accuracies, baselines = np.array([np.mean(values, axis=0) for values in by_fold]).T
+    return statistics.difference(accuracies, baselines)
 
 
-def table_5(records: list[Record], training: Training) -> str:
-    """The best validation accuracy found within fractions of the budget, and the final test accuracy."""
+def table_5(records: list[Record], training: PhoneTraining) -> str:
+    """The best validation accuracy within fractions of the budget, and the final test accuracy."""
     unit, total = ("steps", float(training.steps)) if training.minutes is None else ("seconds", 60 * training.minutes)
-    titles = [
-        "method",
-        *(f"{f:.0%} of the budget" for f in FRACTIONS),
-        "test %",
-        *(f"paper: {m} min" for m in (50, 100, 300)),
-    ]
+    fractions, papers = (f"{f:.0%} of the budget" for f in FRACTIONS), (f"paper: {m} min" for m in (50, 100, 300))
+    titles = ["method", *fractions, "test %", *papers]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for method in dict.fromkeys(r["method"] for r in records):
         rows = [r for r in records if r["method"] == method]
@@ -128,7 +128,7 @@ def table_5(records: list[Record], training: Training) -> str:
 
 
 def best_until(curve: History, unit: str, end: float) -> float:
-    """The best validation accuracy up to there."""
+    """The best validation accuracy up to `end`."""
     return max((row["validation accuracy"] for row in curve if row[unit] <= end), default=0.0)
 
 
@@ -141,7 +141,6 @@ def figure_4(curve: History, title: str, hyper_batch: int, path: Path) -> None:
         for name in names:
             axis.plot(x, [scale * row[name] for row in curve], label=LABELS[name])
         axis.legend()
-        axis.grid(alpha=0.3)
 
     lines(axes[0, 0], ("training accuracy", "validation accuracy"), 100)
     lines(axes[0, 1], ("value",))
@@ -151,5 +150,6 @@ def figure_4(curve: History, title: str, hyper_batch: int, path: Path) -> None:
     axes[0, 1].set(title="Validation error", ylabel="cross-entropy")
     axes[1, 0].set(title="Optimiser's hyperparameters", xlabel=f"hyper-batches of {hyper_batch} steps")
     axes[1, 1].set(title="Weight of the secondary task", xlabel=f"hyper-batches of {hyper_batch} steps")
+    add_grids(axes.flat)
     figure.suptitle(title)
-    common.save_figure(figure, path)
+    save_figure(figure, path)

@@ -1,0 +1,109 @@
+"""The checks of `make soak`: on a short run that is killed and a short one that is watched, and on logs that are spoiled."""
+
+import shutil
+import sys
+import threading
+
+import pytest
+import tensorflow as tf
+
+from experiments.benchmarks import soak, soak_checks
+from experiments.common import processes
+
+ITERATIONS = 40
+TINY = ["--hidden=2", "--batch_size=5", "--hyper_batch=1", "--deterministic"]
+AS_GRAPHS = """
+import functools, runpy, sys, rfho2
+rfho2.real_time = functools.partial(rfho2.real_time, jit_compile=False)
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def soaked(tmp_path_factory):
+    """A directory with a run that was killed and one that was not, and the growth of the latter.
+
+    The processes run without XLA, whose compilation takes longer than everything else.
+    """
+    output, growths = tmp_path_factory.mktemp("soak"), {}
+
+    def command(name, *flags):
+        return [sys.executable, "-c", AS_GRAPHS, f"experiments.{name}", *flags]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "command", command)
+        patch.setattr(soak, "WATCH", 0.02)  # enough samples of a short run
+        watched = threading.Thread(target=lambda: growths.update(soak.long_run(output / "whole", ITERATIONS, TINY)))
+        watched.start()
+        kills = soak.killed_run(output / "killed", ITERATIONS, 1, TINY, seed=1)
+        watched.join()
+    assert kills == 1
+    assert growths, "the watched run failed"
+    return output, growths
+
+
+def test_a_killed_run_loses_nothing(soaked):
+    output, _ = soaked
+    assert soak_checks.differences(output / "killed", output / "whole", ITERATIONS) == []
+
+
+def test_losses_and_repetitions_are_reported(soaked, tmp_path):
+    output, _ = soaked
+    spoiled = tmp_path / "spoiled"
+    shutil.copytree(output / "killed", spoiled)
+    table = (spoiled / "history.csv").read_text().splitlines(keepends=True)
+    (spoiled / "history.csv").write_text("".join([*table, table[-1]]))
+    writer = tf.summary.create_file_writer(str(spoiled / "tensorboard"))
+    with writer.as_default(step=3):
+        tf.summary.scalar("value", 17.0)
+    writer.close()
+    results = (spoiled / "results.json").read_text()
+    (spoiled / "results.json").write_text(results.replace('"iteration": 3,', '"iteration": 2,'))
+    last, before = (spoiled / "checkpoints" / f"ckpt-{k:08d}" for k in (ITERATIONS, ITERATIONS - 1))
+    shutil.copytree(before, last, dirs_exist_ok=True)
+    wrong = soak_checks.differences(spoiled, output / "whole", ITERATIONS + 1)
+    assert [what.split(" ")[0] for what in wrong] == [
+        "results.json",
+        "the",
+        "history.csv",
+        "history.csv",
+        "TensorBoard:",
+        "TensorBoard",
+    ]
+    assert "TensorBoard: value at 3 has two values" in wrong
+    assert f"TensorBoard lacks [{ITERATIONS}]" in wrong
+
+
+def test_each_hyper_iteration_has_a_moment(soaked):
+    output, _ = soaked
+    moments = soak_checks.log_times(output / "whole" / "tensorboard")
+    assert len(moments) == ITERATIONS
+    assert moments == sorted(moments)
+
+
+def test_a_run_does_not_grow(soaked):
+    _, growths = soaked
+    assert growths[soak.FILES].ratio == 1.0
+    assert growths[soak.MEMORY].ratio < soak.LIMITS[soak.MEMORY]
+    assert growths[soak.TIME].last > 0
+
+
+def test_growth_is_the_last_quarter_compared_with_the_second():
+    samples = [(k, 10.0 if k < 60 else 11.0) for k in range(80)]
+    assert soak.growth(samples, 80) == (10.0, 11.0)
+    assert soak.growth(samples, 80).ratio == pytest.approx(1.1)
+
+
+def test_a_process_that_ends_by_itself_was_not_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "command", lambda name, *flags: [sys.executable, "-c", "pass"])
+    child = soak.start(tmp_path, 4, [])
+    assert not soak.kill(child, tmp_path, goal=2, wait=0.0)
+
+
+def test_a_failed_run_and_an_earlier_one_are_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "command", lambda name, *flags: [sys.executable, "-c", "raise SystemExit(3)"])
+    config = soak.Config(output_dir=str(tmp_path))
+    with pytest.raises(soak.DataError, match=r"whole ended with 3; see .*log\.txt"):
+        soak.run_kills(config)
+    with pytest.raises(soak.DataError, match="whole has an earlier run; remove it"):
+        soak.run_kills(config)
