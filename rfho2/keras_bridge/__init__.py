@@ -1,7 +1,7 @@
-"""Keras models: as pure functions, tuned in real time or offline, and their training data cleaned."""
+"""Keras models as pure functions; tuning them in real time or offline; cleaning their training data."""
 
+from rfho2.core.ops import cross_entropy
 from rfho2.keras_bridge.cleaning import Cleaned, per_example_weights
-from rfho2.keras_bridge.losses import cross_entropy
 from rfho2.keras_bridge.model import KerasModel, from_keras
 from rfho2.keras_bridge.offline import Tuned, tune
 from rfho2.keras_bridge.real_time_tuner import RealTimeTuner

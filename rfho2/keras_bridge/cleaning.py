@@ -1,4 +1,4 @@
-"""Which labels are wrong? A weight for each training example, learnt from a validation set that can be trusted."""
+"""Which labels are wrong? Learns a weight for each training example from a trusted validation set."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from rfho2.core import errors, nest
 from rfho2.core.types import Hypers, Nest, Result
 from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.driver.projected_adam import projected_adam
-from rfho2.hypergradients import reverse
+from rfho2.dynamics.base import Loss
+from rfho2.hypergradients.reverse import reverse
 from rfho2.keras_bridge import data
-from rfho2.keras_bridge.training import check, train_with
+from rfho2.keras_bridge.checks import check_training
+from rfho2.keras_bridge.training import KerasTraining, make_training
 from rfho2.problem import Problem
 
 
 class Cleaned(NamedTuple):
-    """What `per_example_weights` found.
+    """The result of `per_example_weights`.
 
     Attributes:
-      weights: from 0 (of no use to the validation set) to 1, in the order of the training examples.
-      suspects: the indices of examples whose weight fell below `threshold`, the lowest first.
-      result: of the driver.
+      weights: one per training example, in their order: from 0 (useless for the validation set) to 1.
+      suspects: indices of the examples whose weight fell below `threshold`, lowest weight first.
+      result: the driver's result.
     """
 
     weights: np.ndarray
@@ -56,50 +58,57 @@ def per_example_weights(
     checkpoint_dir: str | os.PathLike[str] | None = None,
     jit_compile: bool | None = None,
 ) -> Cleaned:
-    """Hyper-cleaning of any classifier's training data (paper, section 5.1).
+    """Cleans the training data of any classifier by hyper-cleaning (paper, section 5.1).
 
-    Each training example has a weight in [0, 1] in the loss. All start in the middle; the gradient of the validation loss
-    through the whole training moves them: examples that teach what the validation set contradicts go to 0. The model is
-    trained again and again from the weights it has, which are left alone; train it on `train` without the suspects after.
+    Each training example has a weight in [0, 1] in the loss, initially 0.5. The gradient of the validation loss through the
+    whole training moves the weights: those of examples that contradict the validation set fall to 0. Every training starts
+    from the model's current weights, and the model is not changed; train it on `train` without the suspects afterwards.
 
     Args:
-      model, loss: any Keras model and loss that gives a number for each example.
-      train: a pair of arrays (x, y), with labels of which some may be wrong.
-      validation: the same, or a finite dataset of batches, of labels that can be trusted; hundreds, better thousands.
-      steps, batch_size, learning_rate, optimizer: of each training. It has to be long enough to learn, and better not so
-        long that wrong labels are learnt by heart.
-      iterations: trainings; each takes about 3 times as long as a plain one.
-      hyper_rate: about how far a weight moves at each.
-      threshold: of suspicion.
-      checkpoints: states that reverse mode keeps instead of all (see `rf.reverse`), if memory is short.
-      callbacks: rfho2's own, such as `rf.ProgressBar()`.
+      model, loss: any Keras model, and a loss that gives one number per example.
+      train: a pair of arrays (x, y); some of the labels may be wrong.
+      validation: the same, or a finite dataset of batches, with trusted labels; hundreds of examples, better thousands.
+      steps, batch_size, learning_rate, optimizer: settings of each training. It must be long enough to learn, but should
+        not be so long that the model memorises wrong labels.
+      iterations: number of trainings; each takes about 3 times as long as a plain one.
+      hyper_rate: about how far a weight moves after each training.
+      threshold: the weight below which an example is a suspect.
+      checkpoints: number of states that reverse mode keeps instead of all (see `rf.reverse`), if memory is short.
+      callbacks: rfho2's callbacks, such as `rf.ProgressBar()`.
       batch_norm, seed, checkpoint_dir, jit_compile: as for `rf.tune`.
     """
     if isinstance(train, tf.data.Dataset):
         raise TypeError(
-            "train is a dataset, which may give its examples in another order next time: indices of suspects would mean "
-            "nothing. Pass a pair of arrays (x, y)."
+            "train is a dataset, which may yield its examples in a different order next time, so indices of suspects would "
+            "mean nothing. Pass a pair of arrays (x, y)."
         )
     examples, held_out = data.in_memory(train, "train"), data.in_memory(validation, "validation")
-    inner = train_with(model, loss, (), optimizer, False, None, batch_norm, {"learning_rate": learning_rate})
-    check(model, inner, examples)
+    training = make_training(model, loss, (), optimizer, False, None, batch_norm, {"learning_rate": learning_rate})
+    check_training(model, training, examples)
     number = len(nest.flatten(examples)[0])
     size = errors.check_count("batch_size", min(batch_size, number))
-
-    def value(params: Nest, hypers: Hypers, batch: Nest) -> tf.Tensor:
-        ((x, y), i), key = batch
-        outputs, penalties = inner.model.apply(params, x, training=True, seed=key, return_losses=True)
-        return inner.loss(y, outputs, tf.gather(hypers["weights"], i)) + penalties
-
-    order = batches.seeded(batches.shuffled((examples, np.arange(number, dtype=np.int32)), size, seed), seed + 1)
-    problem = Problem(inner.dynamics(loss=value), inner.objective, steps, order, batches.full(held_out))
+    numbered = (examples, np.arange(number, dtype=np.int32))
+    order = batches.seeded(batches.shuffled(numbered, size, seed), seed + 1)
+    dynamics = training.dynamics(_weighted_loss(training))
+    problem = Problem(dynamics, training.objective, steps, order, batches.full(held_out))
     driver = HyperOptimizer(
         reverse(problem, checkpoints=checkpoints, jit_compile=jit_compile),
         projected_adam(hyper_rate, {"weights": Box(0.0, 1.0)}),
         callbacks,
         on_divergence="backtrack",
     )
-    result = driver.run(inner.model.params, {"weights": np.full(number, 0.5)}, iterations, checkpoint_dir)
+    result = driver.run(training.model.params, {"weights": np.full(number, 0.5)}, iterations, checkpoint_dir)
     weights = result.hypers["weights"].numpy()
-    order_of_suspicion = np.argsort(weights, kind="stable")
-    return Cleaned(weights, order_of_suspicion[weights[order_of_suspicion] < threshold], result)
+    by_weight = np.argsort(weights, kind="stable")
+    return Cleaned(weights, by_weight[weights[by_weight] < threshold], result)
+
+
+def _weighted_loss(training: KerasTraining) -> Loss:
+    """The training loss with a weight for each example; the batch is (((x, y), indices), seed)."""
+
+    def loss(params: Nest, hypers: Hypers, batch: Nest) -> tf.Tensor:
+        ((x, y), indices), seed = batch
+        outputs, penalties = training.model.apply(params, x, training=True, seed=seed, return_losses=True)
+        return training.loss(y, outputs, tf.gather(hypers["weights"], indices)) + penalties
+
+    return loss

@@ -1,4 +1,4 @@
-"""How the hypers of a Keras model move: projected Adam, with a momentum that does not change how far the weights go."""
+"""How the hypers of a Keras model are updated: projected Adam, where momentum does not change the step length."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ import tensorflow as tf
 
 from rfho2.core.types import Hypers, Nest
 from rfho2.driver.projected_adam import HyperUpdate, projected_adam
-from rfho2.keras_bridge.tunables import Knobs
+from rfho2.keras_bridge.tunables import Tunables
 
 PAIR = ("learning_rate", "momentum")
 
 
-def moves(knobs: Knobs, rate: float, **settings: Any) -> HyperUpdate:
-    """Projected Adam on what is optimised; learning rate and momentum, if both are there, in other coordinates.
+def hyper_update(tunables: Tunables, rate: float, **settings: Any) -> HyperUpdate:
+    """Projected Adam on the internal scale; learning rate and momentum, if both are tuned, in other coordinates.
 
-    Weights that are pulled one way move by lr / (1 - momentum) a step, so that on the scales u = log lr and
-    v = -log(1 - momentum) both hypergradients first of all ask for more or less of u + v: one would be moved twice, and the
-    other against it. So Adam moves u + v and v:
+    Under a constant gradient the weights move by lr / (1 - momentum) per step. On the internal scales u = log lr and
+    v = -log(1 - momentum), both hypergradients therefore mostly ask for a change of u + v: updating both would make it
+    twice over, and each update would then undo part of the other. So Adam moves u + v and v:
 
     E(u, v) = F(u + v, v),  dF/d(u + v) = dE/du,  dF/dv = dE/dv - dE/du
 
     Args:
-      knobs: the hypers, with their ranges.
-      rate: see `Knobs.rates`.
-      settings: Adam's.
+      tunables: the hypers and their ranges.
+      rate: hyper-rate of the learning rate; see `Tunables.rates`.
+      settings: further arguments of `projected_adam`.
     """
-    sets, rates = knobs.constraints(), knobs.rates(rate)
+    sets, rates = tunables.constraints(), tunables.rates(rate)
     if not set(PAIR) <= set(sets):
         return projected_adam(rates, sets, **settings)
-    free = {name: box for name, box in sets.items() if name != "learning_rate"}
-    adam = projected_adam(rates, free, **settings)
+    sets_during_step = {name: box for name, box in sets.items() if name != "learning_rate"}
+    adam = projected_adam(rates, sets_during_step, **settings)
 
-    def together(hypers: Hypers) -> dict[str, tf.Tensor]:
+    def to_sum(hypers: Hypers) -> dict[str, tf.Tensor]:
         return {**hypers, "learning_rate": hypers["learning_rate"] + hypers["momentum"]}
 
     def update(grads: Hypers, state: Nest, hypers: Hypers) -> tuple[dict[str, tf.Tensor], Nest]:
-        along = grads["momentum"] - tf.reduce_sum(grads["learning_rate"])  # a sum, for learning rates of layers
-        moved, state = adam.update({**grads, "momentum": along}, state, together(hypers))
-        apart = moved["learning_rate"] - moved["momentum"]
-        return {**moved, "learning_rate": sets["learning_rate"].project(apart)}, state
+        at_fixed_sum = grads["momentum"] - tf.reduce_sum(grads["learning_rate"])  # a sum over the layers' learning rates
+        moved, state = adam.update({**grads, "momentum": at_fixed_sum}, state, to_sum(hypers))
+        log_rate = moved["learning_rate"] - moved["momentum"]
+        return {**moved, "learning_rate": sets["learning_rate"].project(log_rate)}, state
 
-    described = {**adam.settings, "ranges": str(sets), "coordinates": "learning_rate + momentum"}
-    return HyperUpdate(lambda hypers: adam.init(together(hypers)), update, described)
+    description = {**adam.settings, "ranges": str(sets), "coordinates": "learning_rate + momentum"}
+    return HyperUpdate(lambda hypers: adam.init(to_sum(hypers)), update, description)

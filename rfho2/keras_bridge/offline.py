@@ -1,4 +1,4 @@
-"""Tuning a Keras model offline: whole trainings again and again, each with better hypers."""
+"""Tunes a Keras model offline: trains it repeatedly, each time with better hypers."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from rfho2.core import errors, nest
 from rfho2.core.compiled import Compiled
 from rfho2.core.types import Nest, Result
 from rfho2.driver.hyper_optimizer import HyperOptimizer
-from rfho2.hypergradients import Engine, forward, reverse
+from rfho2.hypergradients.engine import Engine
+from rfho2.hypergradients.forward import forward
+from rfho2.hypergradients.reverse import reverse
 from rfho2.keras_bridge import data
-from rfho2.keras_bridge.hyper_update import moves
-from rfho2.keras_bridge.training import check, train_with
-from rfho2.planning.plan import auto
+from rfho2.keras_bridge.checks import check_training
+from rfho2.keras_bridge.hyper_update import hyper_update
+from rfho2.keras_bridge.training import make_training
+from rfho2.planning.auto import auto
 from rfho2.problem import Problem
 
 METHODS = ("auto", "reverse", "forward")
 
 
 class Tuned(NamedTuple):
-    """What `tune` found.
+    """The result of `tune`.
 
     Attributes:
-      hypers: the best, as users know them.
-      model: the model that was given, with the refitted weights.
-      result: of the driver: history, best hyper-iteration, last state.
+      hypers: the best hypers, on the user's scale.
+      model: the model passed to `tune`, with the final weights.
+      result: the driver's result: history, best hyper-iteration, last state.
     """
 
     hypers: dict[str, np.ndarray]
@@ -61,22 +64,23 @@ def tune(
     checkpoint_dir: str | os.PathLike[str] | None = None,
     jit_compile: bool | None = None,
 ) -> Tuned:
-    """The hypers that make `steps` steps of training end with the lowest validation loss, and the model trained with them.
+    """Finds the hypers that minimise the validation loss after `steps` training steps, and trains the model with them.
 
     Args:
-      model, loss, hypers, optimizer, per_layer, ranges, batch_norm, seed, jit_compile: as for `rf.RealTimeTuner`; "auto"
-        always tries XLA.
-      train, validation: pairs of arrays (x, y), or finite `tf.data.Dataset`s of batches of them; read into memory.
+      model, loss, hypers, optimizer, per_layer, ranges, batch_norm, seed, jit_compile: as for `rf.RealTimeTuner`; method
+        "auto" always tries XLA.
+      train, validation: pairs of arrays (x, y), or finite `tf.data.Dataset`s of batches (x, y), which are read into memory.
       method: "reverse" (many hypers), "forward" (few hypers, long training), or "auto", which measures and chooses.
-      steps: T, of each training.
-      batch_size: of training.
-      iterations: hyper-iterations: trainings, about 3 times as long as plain ones in reverse mode.
-      hyper_rate: about the factor by which a learning rate moves at each, minus one.
-      refit: whether the model is trained once more, with the best hypers, on training and validation examples together;
+      steps: T, the length of each training.
+      batch_size: of each training batch.
+      iterations: number of hyper-iterations. Each is one training, which in reverse mode takes about 3 times as long as a
+        plain one.
+      hyper_rate: about the relative change of a learning rate at each hyper-iteration.
+      refit: whether the model is trained once more, with the best hypers, on training and validation examples together.
         False leaves it with the weights that the best hypers gave on the training examples.
-      memory: such as "2GB", what "auto" may use.
-      callbacks: rfho2's own, such as `rf.ProgressBar()`.
-      checkpoint_dir: a killed call that is made again with the same directory goes on where it was.
+      memory: the memory that "auto" may use, such as "2GB".
+      callbacks: rfho2's callbacks, such as `rf.ProgressBar()`.
+      checkpoint_dir: a killed call resumes if it is repeated with the same directory.
 
     >>> import keras
     >>> import rfho2 as rf
@@ -84,38 +88,38 @@ def tune(
     >>> x = rng.normal(size=(80, 3)).astype("float32")
     >>> y = x @ np.array([1.0, -2.0, 0.5], "float32")
     >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
-    >>> found = rf.tune(model, "mse", (x[:60], y[:60]), (x[60:], y[60:]), {"learning_rate": 1e-3}, "reverse",
+    >>> tuned = rf.tune(model, "mse", (x[:60], y[:60]), (x[60:], y[60:]), {"learning_rate": 1e-3}, "reverse",
     ...                 steps=20, iterations=5, jit_compile=False)
-    >>> found.result.best.value < found.result.history[0]["value"]
+    >>> tuned.result.best.value < tuned.result.history[0]["value"]
     True
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; choose one of {METHODS}.")
     examples, held_out = data.in_memory(train, "train"), data.in_memory(validation, "validation")
-    inner = train_with(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
-    check(model, inner, examples)
-    chosen, params = inner.knobs, inner.model.params
+    training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
+    check_training(model, training, examples)
+    tunables, params = training.tunables, training.model.params
 
     def problem(data: tuple[Nest, Nest]) -> Problem:
         size = errors.check_count("batch_size", batch_size, most=len(nest.flatten(data)[0]))
         order = batches.seeded(batches.shuffled(data, size, seed), seed + 1)
-        return Problem(inner.dynamics(), inner.objective, steps, order, batches.full(held_out))
+        return Problem(training.dynamics(), training.objective, steps, order, batches.full(held_out))
 
     driver = HyperOptimizer(
         _engine(problem(examples), method, memory, jit_compile),
-        moves(chosen, hyper_rate),
+        hyper_update(tunables, hyper_rate),
         callbacks,
-        lambda state, hypers, k: chosen.named(hypers),
-        on_divergence=chosen.slower,
+        lambda state, hypers, k: tunables.named(hypers),
+        on_divergence=tunables.with_lower_learning_rate,
     )
-    result = driver.run(params, chosen.inside(chosen.start), iterations, checkpoint_dir)
+    result = driver.run(params, tunables.to_internal(tunables.start), iterations, checkpoint_dir)
     assert result.best is not None
     state = result.best.state
     if refit:
         both = nest.map(lambda a, b: np.concatenate([a, b]), examples, held_out)
         state = Compiled(problem(both).train, jit_compile)(params, result.best.hypers)
-    inner.model.assign(inner.dynamics().params(state), examples[0])
-    return Tuned({n: v.numpy() for n, v in chosen.outside(result.best.hypers).items()}, model, result)
+    training.model.assign(training.dynamics().params(state), examples[0])
+    return Tuned({n: v.numpy() for n, v in tunables.to_user(result.best.hypers).items()}, model, result)
 
 
 def _engine(problem: Problem, method: str, memory: str | int | None, jit_compile: bool | None) -> Engine:

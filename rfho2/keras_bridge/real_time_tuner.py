@@ -1,10 +1,10 @@
-"""An ordinary Keras model, whose learning rate and other hypers are tuned while it trains."""
+"""Tunes the learning rate and other hypers of an ordinary Keras model while it trains."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -13,48 +13,46 @@ import tensorflow as tf
 from rfho2.core import errors, nest
 from rfho2.core.types import Hypers, Nest
 from rfho2.driver.hyper_optimizer import HyperOptimizer
-from rfho2.hypergradients import Engine, real_time
+from rfho2.hypergradients.real_time import real_time
 from rfho2.keras_bridge import data
+from rfho2.keras_bridge.checks import check_training
 from rfho2.keras_bridge.epochs import Epochs, check_callbacks
-from rfho2.keras_bridge.hyper_update import moves
-from rfho2.keras_bridge.training import check, train_with, values_of
+from rfho2.keras_bridge.hyper_update import hyper_update
+from rfho2.keras_bridge.safeguards import Limit, loss_limit, safe_start
+from rfho2.keras_bridge.training import current_params, make_training
 from rfho2.problem import Problem
 
-BETA_1, BETA_2 = 0.5, 0.9  # of Adam: hypergradients change by orders of magnitude, a long memory would follow too late
-LOOK = 3  # hyper-batches that tell how good a learning rate to start with is
-LOST = 0.1  # of what the validation loss has fallen by
-EARLY = 0.05  # of the first validation loss, in the first hyper-batches, where examples do not differ much yet
-NOISE = 12  # three standard errors of a mean of losses that vary by four times their mean, as those of good classifiers do
+BETA_1, BETA_2 = 0.5, 0.9  # for Adam: hypergradients change by orders of magnitude, and a long memory would lag behind
 
 
 class RealTimeTuner:
-    """Trains a Keras model once, and tunes its hypers on validation data while it does so (RTHO).
+    """Trains a Keras model once and tunes its hypers on validation data meanwhile (RTHO, the paper's real-time algorithm).
 
-    Every `hyper_batch` steps the derivative of the validation loss by each hyper, through all the steps so far, moves the
-    hypers by one step of projected Adam. Hypers are moved on scales of their own (learning rates by factors), so that the
-    defaults serve from starts that are wrong by orders of magnitude. A step that is not finite is taken back and tried
-    again with a quarter of the learning rate.
+    After every `hyper_batch` steps, the derivative of the validation loss with respect to each hyper, through all the steps
+    so far, drives one step of projected Adam on the hypers. Each hyper moves on a suitable scale (learning rates by
+    factors), so the defaults work from starts that are wrong by orders of magnitude. Steps whose result is not finite are
+    undone and repeated with a quarter of the learning rate.
 
     Args:
-      model: built; its weights are where training starts, and hold the trained ones in the end.
-      loss: a `keras.losses.Loss`, its name, a function (labels, outputs) -> numbers; a list or dict for several outputs.
-      hypers: names, or a dict from name to value to start from: "learning_rate", "momentum" (with optimizer "momentum" or
-        "nesterov"), "weight_decay" (of kernels; decoupled with "adamw"), "label_smoothing" (of cross-entropies),
-        "loss_weights" (one for each output), "regularization" (a factor of the layers' own regularisers). What is not named
-        has its usual value (momentum 0.9, learning rate 0.01).
+      model: built; training starts from its weights and leaves the trained ones in it.
+      loss: a `keras.losses.Loss`, its name, or a function (labels, outputs) -> numbers; a list or dict for several outputs.
+      hypers: names, or a dict from name to initial value: "learning_rate", "momentum" (with optimizer "momentum" or
+        "nesterov"), "weight_decay" (on kernels; decoupled with "adamw"), "label_smoothing" (for cross-entropies),
+        "loss_weights" (one per output), "regularization" (a factor on the layers' regularisers). Settings that are not
+        named keep their defaults (momentum 0.9, learning rate 0.01).
       optimizer: "momentum", "sgd", "nesterov", "adam", "adamw", "rmsprop" or "adagrad".
-      per_layer: gives each layer a learning rate, and a weight decay, of its own; each costs as much as a hyper.
+      per_layer: gives each layer a separate learning rate and weight decay; each costs as much as another hyper.
       hyper_batch: steps between two updates of the hypers.
-      hyper_rate: about how much the logarithm of a learning rate moves at an update; other hypers in proportion.
-      keep: "best" leaves the weights with the lowest validation loss, at the end of a hyper-batch, in the model, because a
-        learning rate that is still high makes the last ones a matter of chance; "last" leaves the last ones.
+      hyper_rate: about how much the logarithm of a learning rate changes at an update; other hypers in proportion.
+      keep: "best" leaves the weights with the lowest validation loss at the end of a hyper-batch in the model, because with
+        a learning rate that is still high the last ones are a matter of chance; "last" leaves the last ones.
       carry: see `rf.real_time`.
-      ranges: {name: (low, high)} instead of the usual ones.
-      metrics: of Keras, for a model that is not compiled; a compiled one is evaluated as it says itself.
-      validation_batch: examples of the validation data that each hypergradient looks at.
+      ranges: {name: (low, high)} replaces default ranges.
+      metrics: Keras metrics, for a model that is not compiled; a compiled model is evaluated as it was compiled.
+      validation_batch: number of validation examples that each hypergradient uses.
       batch_norm: see `rf.from_keras`.
-      seed: of the order of examples and of dropout.
-      jit_compile: None tries XLA and falls back to the graph.
+      seed: determines the order of the examples and dropout.
+      jit_compile: None tries XLA and falls back to graph mode.
 
     >>> import keras
     >>> import rfho2 as rf
@@ -90,8 +88,8 @@ class RealTimeTuner:
         if keep not in ("best", "last"):
             raise ValueError(f"keep is {keep!r}; choose 'best' or 'last'.")
         self.model = model
-        self.training = train_with(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
-        self.knobs = self.training.knobs
+        self._training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
+        self._tunables = self._training.tunables
         self.hyper_batch = errors.check_count("hyper_batch", hyper_batch)
         self.hyper_rate = hyper_rate
         self.validation_batch = errors.check_count("validation_batch", validation_batch)
@@ -101,7 +99,7 @@ class RealTimeTuner:
         self._jit_compile = jit_compile
         if not model.compiled:
             model.compile(optimizer="sgd", loss=loss, metrics=list(metrics or ()))
-        self.hypers: dict[str, np.ndarray] = dict(self.knobs.start)
+        self.hypers: dict[str, np.ndarray] = dict(self._tunables.start)
         self._begun = False
 
     def fit(
@@ -116,33 +114,34 @@ class RealTimeTuner:
         verbose: str | int = "auto",
         checkpoint_dir: str | os.PathLike[str] | None = None,
     ) -> keras.callbacks.History:
-        """Trains for `epochs` epochs; calling it again goes on with the weights and hypers that it has.
+        """Trains for `epochs` epochs; another call continues with the current weights and hypers.
 
         Args:
           x, y: arrays (or nests of them), or a `tf.data.Dataset` of batches (x, y).
-          validation_data: a pair of arrays, or a dataset, on which the hypers are tuned: read into memory.
+          validation_data: a pair of arrays, or a dataset, on which the hypers are tuned; it is read into memory.
           epochs, batch_size, callbacks, steps_per_epoch, verbose: as in Keras's `fit`; a smaller last batch is left out.
-            "Batches" in callbacks are hyper-batches, a whole number of which makes an epoch; at the end of each the model
-            has the weights that training has then.
-          checkpoint_dir: a killed fit that is started again with the same directory goes on where it was, if the model
-            begins with the same weights (`keras.utils.set_random_seed`); what callbacks remember, such as the best epoch
-            so far, they begin anew.
+            The "batches" that callbacks see are hyper-batches, a whole number of which makes an epoch; at the end of each
+            epoch the model holds the current weights.
+          checkpoint_dir: a killed fit resumes where it stopped if it is started again with the same directory and the same
+            initial weights (`keras.utils.set_random_seed`). What callbacks remember, such as the best epoch so far, is lost.
 
         Returns:
-          Keras's `History`: loss, val_loss, metrics and the hypers at the end of each epoch; and `.trajectories`, the same
-          hypers and the validation loss at every update.
+          Keras's `History`: loss, val_loss, metrics and hypers at the end of each epoch. Its `.trajectories` has the hypers
+          and the validation loss at every update.
         """
         errors.check_count("epochs", epochs)
         check_callbacks(callbacks or ())
         if validation_data is None:
-            raise ValueError("validation_data is None; hypers are tuned on it: pass a pair of arrays (x, y) or a dataset.")
-        source = data.training(x, y, batch_size, steps_per_epoch, self.seed)
+            raise ValueError(
+                "validation_data is None, but the hypers are tuned on it: pass a pair of arrays (x, y) or a dataset."
+            )
+        source = data.training_batches(x, y, batch_size, steps_per_epoch, self.seed)
         held_out = data.in_memory(validation_data, "validation_data")
-        check(self.model, self.training, held_out, y)
+        check_training(self.model, self._training, held_out, y)
         hyper_batch = min(self.hyper_batch, source.steps)
         per_epoch = max(1, round(source.steps / hyper_batch))
         keep_best = self.keep == "best"
-        watch = Epochs(self.model, self.training, source, x, held_out, epochs, per_epoch, callbacks, verbose, keep_best)
+        watch = Epochs(self.model, self._training, source, x, held_out, epochs, per_epoch, callbacks, verbose, keep_best)
         driver, params, start = self._prepare(source, held_out, hyper_batch, watch)
         self.model.stop_training = False
         try:
@@ -154,65 +153,26 @@ class RealTimeTuner:
     def _prepare(
         self, source: data.Source, held_out: tuple[Nest, Nest], hyper_batch: int, watch: Epochs
     ) -> tuple[HyperOptimizer, Nest, Hypers]:
-        """The driver, and the params and hypers that it starts from."""
-        looks = data.validation(held_out, self.validation_batch, self.seed + 2)
-        problem = Problem(self.training.dynamics(), self.training.objective, None, source.batches, looks)
+        """The driver, and the params and hypers from which it starts."""
+        validation = data.validation_batches(held_out, self.validation_batch, self.seed + 2)
+        problem = Problem(self._training.dynamics(), self._training.objective, None, source.batches, validation)
         engine = real_time(problem, hyper_batch, self.carry, self._jit_compile)
-        sets = self.knobs.constraints()
-        params = values_of(self.model, self.training.model.params)
-        start: Hypers = {name: sets[name].project(tf.constant(v)) for name, v in self.knobs.inside(self.hypers).items()}
-        start = start if self._begun else self._not_too_large(engine, params, start)
+        tunables, sets = self._tunables, self._tunables.constraints()
+        params = current_params(self.model, self._training.model.params)
+        start: Hypers = {name: sets[name].project(tf.constant(v)) for name, v in tunables.to_internal(self.hypers).items()}
+        start = start if self._begun else safe_start(engine, params, start, tunables)
         self._begun = True
         driver = HyperOptimizer(
             engine,
-            moves(self.knobs, self.hyper_rate, beta_1=BETA_1, beta_2=BETA_2),
+            hyper_update(tunables, self.hyper_rate, beta_1=BETA_1, beta_2=BETA_2),
             [watch],
             watch.metrics,
             stop=lambda history: bool(self.model.stop_training),
-            on_divergence=self.knobs.slower,
-            limit=self._limit(problem, params) if "learning_rate" in self.knobs.start else None,
+            on_divergence=tunables.with_lower_learning_rate,
+            limit=self._limit(validation(tf.constant(0)), params) if "learning_rate" in tunables.start else None,
         )
         return driver, params, start
 
-    def _not_too_large(self, engine: Engine, params: Nest, hypers: Hypers) -> Hypers:
-        """The hypers as given, if no smaller learning rate does better in the first hyper-batches; or with a smaller one.
-
-        Rates smaller by factors of 4 are tried, until two in a row are no better than a finite one. What a rate that is too
-        large spoils in its first steps (dead units) no hypergradient brings back, and what does best in so few steps is
-        often too large: so a quarter of the best one is taken, from which it rises quickly where it should.
-        """
-        given, best, least, worse = hypers, hypers, _value(engine, params, hypers), 0
-        while worse < 2:
-            smaller = self.knobs.slower(hypers)
-            if all(np.array_equal(smaller[name], hypers[name]) for name in hypers):  # no learning rate, or at its lower end
-                break
-            hypers = smaller
-            value = _value(engine, params, hypers)
-            if value < least:
-                best, least, worse = hypers, value, 0
-            elif np.isfinite(least):
-                worse += 1
-        return best if best is given else self.knobs.slower(best)
-
-    def _limit(self, problem: Problem, params: Nest) -> Callable[[list[dict[str, float]]], float]:
-        """What the validation loss may not exceed: a tenth of all that was gained would be lost, and more than noise."""
-        assert problem.validation is not None
-        batch = problem.validation(tf.constant(0))
-        first, examples = float(self.training.objective(params, {}, batch)), len(nest.flatten(batch)[0])
-
-        def limit(history: list[dict[str, float]]) -> float:
-            values = [row["value"] for row in history]
-            best = min([first, *values])
-            noise = NOISE * abs(best) / np.sqrt(examples) if len(values) > LOOK else EARLY * abs(first)
-            return best + max(LOST * (first - best), noise)
-
-        return limit
-
-
-def _value(engine: Engine, params: Nest, hypers: Hypers) -> float:
-    """The validation loss after some hyper-batches with these hypers; infinite where it is not a number."""
-    carry = engine.start(params, hypers)
-    for _ in range(LOOK):
-        found, carry = engine.advance(carry, hypers, 0)
-    value = float(cast(tf.Tensor, found.value))
-    return value if np.isfinite(value) else np.inf
+    def _limit(self, batch: Nest, params: Nest) -> Limit:
+        first = float(self._training.objective(params, {}, batch))
+        return loss_limit(first, examples=len(nest.flatten(batch)[0]))

@@ -1,4 +1,4 @@
-"""The inner problem of a Keras model: its loss with the hypers in their places, and the objective."""
+"""The training of a Keras model as an inner problem: loss and optimiser with the hypers in place, and the objective."""
 
 from __future__ import annotations
 
@@ -8,89 +8,87 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from rfho2.core import nest
 from rfho2.core.types import Hypers, Nest
-from rfho2.dynamics import Dynamics
-from rfho2.dynamics.base import Loss
-from rfho2.keras_bridge.losses import Losses, check_labels, losses
-from rfho2.keras_bridge.model import EXAMPLES, KerasModel, Params, check_model, from_keras
-from rfho2.keras_bridge.tunables import KNOBS, PER_LAYER, SETTINGS, Knobs, knobs
+from rfho2.dynamics.base import Dynamics, Loss
+from rfho2.keras_bridge.losses import Losses, losses
+from rfho2.keras_bridge.model import KerasModel, from_keras
+from rfho2.keras_bridge.pure_model import Params
+from rfho2.keras_bridge.tunables import OPTIMIZERS, PER_LAYER, TUNABLES, Tunables, select_tunables
 
 
-class Training(NamedTuple):
-    """A Keras model to train.
+class KerasTraining(NamedTuple):
+    """A Keras model with a loss, an optimiser and hypers; `make_training` builds one.
 
     Attributes:
-      model: as pure functions.
-      loss: of labels and outputs.
-      knobs: the hypers.
-      optimizer: a key of `knobs.SETTINGS`.
-      fixed: values of the optimiser's settings that are no hypers.
-      layers: for each param, its layer's number, if layers have learning rates of their own.
-
-    It is made by `train_with`.
+      model: the model as pure functions.
+      loss: the losses of all outputs.
+      tunables: the hypers.
+      optimizer: a key of `tunables.OPTIMIZERS`.
+      fixed: values of the optimiser's settings that are not hypers.
+      layers: the layer number of each param, if layers have separate learning rates.
     """
 
     model: KerasModel
     loss: Losses
-    knobs: Knobs
+    tunables: Tunables
     optimizer: str
     fixed: dict[str, float]
     layers: dict[str, int] | None = None
 
-    def value(self, params: Params, hypers: Hypers, batch: Nest) -> tf.Tensor:
+    def training_loss(self, params: Params, hypers: Hypers, batch: Nest) -> tf.Tensor:
         """What training minimises; the batch is ((x, y), seed)."""
         (x, y), seed = batch
-        known = self.knobs.outside(hypers)
+        values = self.tunables.to_user(hypers)
         outputs, penalties = self.model.apply(params, x, training=True, seed=seed, return_losses=True)
-        value = self.loss(y, outputs, None, known.get("label_smoothing"), known.get("loss_weights"))
-        if "weight_decay" in known and self.optimizer != "adamw":
-            value += self._decay(params, known["weight_decay"])
-        return value + known.get("regularization", 1.0) * penalties
+        loss = self.loss(y, outputs, None, values.get("label_smoothing"), values.get("loss_weights"))
+        if "weight_decay" in values and self.optimizer != "adamw":
+            loss += self._decay(params, values["weight_decay"])
+        return loss + values.get("regularization", 1.0) * penalties
 
     def _decay(self, params: Params, rate: tf.Tensor) -> tf.Tensor:
-        """rate / 2 |kernels|^2; biases and scales are left alone."""
+        """rate / 2 |kernels|^2; biases and scales do not decay."""
         layers = self.layers or {}
         rates = {path: rate[layers[path]] if layers else rate for path in params}
-        kernels = {path: p for path, p in params.items() if decayed(path, p)}
+        kernels = {path: p for path, p in params.items() if _decays(path, p)}
         terms = [0.5 * rates[path] * tf.reduce_sum(tf.square(p)) for path, p in kernels.items()]
         return tf.add_n([0.0 * tf.reduce_sum(rate), *terms])
 
     def objective(self, params: Params, hypers: Hypers, batch: Nest) -> tf.Tensor:
-        """What the hypers minimise: the plain loss, without penalties, of outputs as in use."""
+        """What the hypers minimise: the plain loss, without penalties, of the outputs in inference mode."""
         x, y = batch
         return self.loss(y, self.model.apply(params, x, training=False))
 
     def dynamics(self, loss: Loss | None = None) -> Dynamics:
-        """The optimiser, whose settings are hypers or numbers.
+        """The optimiser, whose settings are hypers or constants.
 
         Args:
-          loss: instead of `value`.
+          loss: replaces `training_loss`.
         """
-        make, settings = SETTINGS[self.optimizer]
+        make, settings = OPTIMIZERS[self.optimizer]
+        chosen = {name: self._setting(name) if name in self.tunables.start else self.fixed[name] for name in settings}
+        return make(loss or self.training_loss, **chosen)
 
-        def setting(name: str) -> Callable[[Hypers, tf.Tensor], Any]:
-            def at(hypers: Hypers, t: tf.Tensor) -> Any:
-                value = self.knobs.outside({name: hypers[name]})[name]
-                each = {path: value[layer] for path, layer in (self.layers or {}).items()} if name in PER_LAYER else {}
-                if name == "weight_decay":
-                    return {
-                        path: each.get(path, value) if decayed(path, p) else 0.0 for path, p in self.model.params.items()
-                    }
-                return each or value
+    def _setting(self, name: str) -> Callable[[Hypers, tf.Tensor], Any]:
+        """A tuned setting as the function (hypers, t) -> one value, or one value per param."""
 
-            return at
+        def setting(hypers: Hypers, t: tf.Tensor) -> Any:
+            value = self.tunables.to_user({name: hypers[name]})[name]
+            layers = (self.layers or {}) if name in PER_LAYER else {}
+            per_param = {path: value[layer] for path, layer in layers.items()}
+            if name == "weight_decay":
+                params = self.model.params
+                return {path: per_param.get(path, value) if _decays(path, p) else 0.0 for path, p in params.items()}
+            return per_param or value
 
-        chosen = {name: setting(name) if name in self.knobs.start else self.fixed[name] for name in settings}
-        return make(loss or self.value, **chosen)
+        return setting
 
 
-def decayed(path: str, param: tf.Tensor) -> bool:
-    """Whether weight decay is for this param: kernels and embeddings, not biases and scales."""
+def _decays(path: str, param: tf.Tensor) -> bool:
+    """Whether weight decay applies to this param: to kernels and embeddings, not to biases and scales."""
     return param.shape.rank > 1 and "bias" not in path.rsplit("/", 1)[-1]
 
 
-def train_with(
+def make_training(
     model: keras.Model,
     loss: Any,
     hypers: Sequence[str] | Mapping[str, Any],
@@ -99,63 +97,33 @@ def train_with(
     ranges: Mapping[str, tuple[float, float]] | None,
     batch_norm: str,
     fixed: Mapping[str, float] | None = None,
-) -> Training:
-    """From what a user asks for; `check` looks at the data.
+) -> KerasTraining:
+    """Builds the training from the user's arguments; `checks.check_training` checks it on data.
 
     Args:
-      fixed: settings of the optimiser that are no hypers and have other values than usual.
+      fixed: optimiser settings that are not hypers and differ from their defaults.
     """
     pure = from_keras(model, batch_norm=batch_norm, check=False)
     layers = layers_of(model, pure.params) if per_layer else {}
     names = {number: path.rsplit("/", 1)[0] for path, number in layers.items()}
     outputs = list(getattr(model, "output_names", None) or ["output"])
-    chosen = knobs(hypers, ranges, optimizer, [names[i] for i in sorted(names)], outputs)
-    settings = {name: KNOBS[name].start for name in SETTINGS[optimizer][1]} | dict(fixed or {})
+    tunables = select_tunables(hypers, ranges, optimizer, [names[i] for i in sorted(names)], outputs)
+    settings = {name: TUNABLES[name].start for name in OPTIMIZERS[optimizer][1]} | dict(fixed or {})
     listed = isinstance(getattr(model, "_outputs_struct", None), list | tuple)
-    return Training(pure, losses(loss, outputs if listed else None), chosen, optimizer, settings, layers or None)
+    return KerasTraining(pure, losses(loss, outputs if listed else None), tunables, optimizer, settings, layers or None)
 
 
 def layers_of(model: keras.Model, params: Params) -> dict[str, int]:
-    """For each param, the number of the layer that owns it, among those that have params, in the model's order."""
+    """The number of the layer that owns each param, counting the layers with params in the model's order."""
     owners: dict[int, int] = {}
     for number, layer in enumerate(model._flatten_layers(include_self=False)):
-        if not list(layer._flatten_layers(include_self=False)):  # no other layer inside
+        if not list(layer._flatten_layers(include_self=False)):  # contains no other layer
             owners |= {id(variable): number for variable in layer.trainable_variables}
-    found = [owners.get(id(variable), -1) for variable in model.trainable_variables]
-    numbers = sorted(set(found))
-    return {path: numbers.index(number) for path, number in zip(params, found, strict=True)}
+    owner_of_param = [owners.get(id(variable), -1) for variable in model.trainable_variables]
+    numbers = sorted(set(owner_of_param))
+    return {path: numbers.index(number) for path, number in zip(params, owner_of_param, strict=True)}
 
 
-def values_of(model: keras.Model, params: Params) -> Params:
-    """The model's weights as they are now, with the paths of `params`."""
+def current_params(model: keras.Model, params: Params) -> Params:
+    """The model's current weights, under the paths of `params`."""
     return {path: tf.identity(v.value) for path, v in zip(params, model.trainable_variables, strict=True)}
-
-
-def check(model: keras.Model, training: Training, examples: tuple[Nest, Nest], labels: Nest | None = None) -> None:
-    """What is wrong with model, loss or labels is said here, before a graph is built, and not by TensorFlow.
-
-    Args:
-      examples: (x, y), of which a few are tried, and all labels looked at.
-      labels: more of them.
-    """
-    few = nest.map(lambda a: a[:EXAMPLES], examples)
-    params = values_of(model, training.model.params)
-    check_model(training.model.apply, params, few[0], model.name)
-    outputs = training.model.apply(params, few[0])
-    for y in (examples[1], labels):
-        if y is not None:
-            check_labels(training.loss, y, outputs)
-    check_gradient(training, params, few)
-
-
-def check_gradient(training: Training, params: Params, examples: tuple[Nest, Nest]) -> None:
-    """Refuses a loss that the params do not reach."""
-    with tf.GradientTape() as tape:
-        tape.watch(params)
-        value = training.objective(params, {}, examples)
-    if all(g is None for g in nest.flatten(tape.gradient(value, params))):
-        names = ", ".join(one.name for one in training.loss.each)
-        raise ValueError(
-            f"loss {names} has no gradient by the model's weights: a metric such as accuracy counts, it does not slope. "
-            f"Pass a differentiable loss, and the metric as metrics=[...]."
-        )

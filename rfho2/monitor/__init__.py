@@ -1,4 +1,4 @@
-"""Callbacks that show and record a run."""
+"""Callbacks that display and record a run."""
 
 from rfho2.monitor.base import Callback
 from rfho2.monitor.csv_logger import CSVLogger

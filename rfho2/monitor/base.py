@@ -1,4 +1,4 @@
-"""What a callback is."""
+"""The base class of callbacks."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from rfho2.core.types import HyperGradient, Hypers, Result, Run
 
 
 class Callback:
-    """Watches a run. Override what is wanted; an object with any of these methods will do too."""
+    """Watches a run. Override the methods you need; any object with some of these methods works too."""
 
     def on_start(self, run: Run) -> None:
-        """Before hyper-iteration `run.first`, which is not 0 when a run is taken up again."""
+        """Called before hyper-iteration `run.first`, which is not 0 in a resumed run."""
 
     def on_norms(self, k: int, norms: dict[str, float]) -> None:
-        """Just before `on_hyper_iteration`: how large adjoint or sensitivity is, which tells of a divergence to come."""
+        """Called before `on_hyper_iteration` with the norm of the adjoint or sensitivity: growth warns of divergence."""
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
-        """After the hypergradient at `hypers`, with the metrics as `extra`."""
+        """Called after the hypergradient at `hypers`, with the metrics as `extra`."""
 
     def on_end(self, result: Result) -> None:
-        """At the end, also when it is an error or Ctrl-C."""
+        """Called at the end of the run, also after an error or Ctrl-C."""
 
 
 def values(hypergradient: HyperGradient) -> dict[str, tf.Tensor]:
-    """The objective's value as `value`, or several as `value/<name>`."""
+    """The value of the objective as `value`, or those of several objectives as `value/<name>`."""
     value = hypergradient.value
     return {f"value/{name}": v for name, v in value.items()} if isinstance(value, dict) else {"value": value}

@@ -1,4 +1,4 @@
-"""Numbers in a file that any tool reads."""
+"""Logs a run to a CSV file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rfho2.monitor.base import Callback, values
 
 
 class CSVLogger(Callback):
-    """One row for each hyper-iteration: values, hypers and hypergradients (norms of arrays), scalar metrics.
+    """Writes one row per hyper-iteration: values, hypers and hypergradients (norms of arrays), scalar metrics.
 
-    A run that is taken up again goes on in the same file; rows that it repeats are written once.
+    A resumed run continues the same file; rows that it repeats appear once.
 
     Args:
-      path: the file; directories above it are made.
+      path: the file; missing parent directories are created.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -27,7 +27,7 @@ class CSVLogger(Callback):
         self._norms: dict[str, float] = {}
 
     def on_start(self, run: Run) -> None:
-        """Keeps the rows before the first hyper-iteration of this run, drops the others."""
+        """Keeps the rows before the first hyper-iteration of this run and drops the rest."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         rows: list[dict[str, Any]] = []
         if run.first > 0 and self._path.exists():
@@ -37,16 +37,18 @@ class CSVLogger(Callback):
         self._rewrite(rows)
 
     def on_norms(self, k: int, norms: dict[str, float]) -> None:
-        """Keeps those of the row that comes next."""
+        """Stores the norms for the next row."""
         self._norms = norms
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
         """Appends the row of hyper-iteration k."""
-        own = {"iteration": k, **{n: _number(v) for n, v in values(hypergradient).items()}}
-        row: dict[str, Any] = dict(own)
+        reserved = {"iteration": k, **{name: _number(value) for name, value in values(hypergradient).items()}}
+        row: dict[str, Any] = dict(reserved)
         row |= {_title(name, hyper): _number(hyper) for name, hyper in hypers.items()}
         row |= {_title(f"hypergradient/{name}", grad): _number(grad) for name, grad in hypergradient.grads.items()}
-        row = {**row, **self._norms, **{name: _number(value) for name, value in extra.items() if np.ndim(value) == 0}, **own}
+        row |= self._norms
+        row |= {name: _number(value) for name, value in extra.items() if np.ndim(value) == 0}
+        row |= reserved  # again: a hyper or metric of the same name must not hide the driver's values
         new = [title for title in row if title not in self._titles]
         if new:
             with self._path.open(newline="") as file:
@@ -67,7 +69,7 @@ class CSVLogger(Callback):
 
 
 def _before(row: dict[str, str], first: int) -> bool:
-    """Whether a row is whole and of an earlier hyper-iteration; a killed process may leave half a line."""
+    """Whether a row is complete and from before hyper-iteration `first`; a killed process may leave half a line."""
     return (
         None not in row
         and None not in row.values()

@@ -1,4 +1,4 @@
-"""A progress bar."""
+"""Shows a run as a progress bar."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rfho2.monitor.base import Callback, values
 
 
 class ProgressBar(Callback):
-    """Hyper-iterations done and left, time left, the value and the scalar hypers (or the metrics named in `show`).
+    """Shows hyper-iterations done and left, time left, the value, and up to four scalar hypers.
 
     Args:
-      show: names of metrics or hypers to show instead.
-      description: in front of the bar.
+      show: names of values, hypers or metrics to show instead.
+      description: text in front of the bar.
     """
 
     def __init__(self, show: str | tuple[str, ...] | None = None, description: str = "hyper-iterations"):
@@ -25,20 +25,20 @@ class ProgressBar(Callback):
         self._bar: tqdm.auto.tqdm | None = None
 
     def on_start(self, run: Run) -> None:
-        """Opens the bar where the run goes on."""
+        """Opens the bar at the first hyper-iteration of this run."""
         self._bar = tqdm.auto.tqdm(total=run.iterations, initial=run.first, desc=self._description)
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
-        """Moves it on by one."""
+        """Advances the bar by one."""
         assert self._bar is not None
         scalars = {name: hyper for name, hyper in hypers.items() if hyper.shape.rank == 0}
-        known = {**values(hypergradient), **scalars, **extra}
+        available = {**values(hypergradient), **scalars, **extra}
         shown = self._show or (*values(hypergradient), *list(scalars)[:4])
-        self._bar.set_postfix({name: _short(known[name]) for name in shown if name in known}, refresh=False)
+        self._bar.set_postfix({name: _short(available[name]) for name in shown if name in available}, refresh=False)
         self._bar.update()
 
     def on_end(self, result: Result) -> None:
-        """Leaves it standing."""
+        """Closes the bar, which stays on the screen."""
         if self._bar is not None:
             self._bar.close()
 

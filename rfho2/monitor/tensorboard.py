@@ -1,4 +1,4 @@
-"""TensorBoard: curves, histograms, pictures of matrices, the configuration, and the HParams page."""
+"""Logs a run for TensorBoard: curves, histograms, images of matrices, the configuration, and the HParams page."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class TensorBoard(Callback):
     """Writes a log that `tensorboard --logdir` shows.
 
     Scalars: the values, every scalar hyper and its hypergradient, scalar metrics. Histograms: vectors and larger arrays.
-    Images: matrices (dark is small, light is large). Text: the configuration. HParams: the hypers a run starts from, and
-    the best value that it found.
+    Images: matrices (dark is small, light is large). Text: the configuration. HParams: the initial hypers of a run and the
+    best value that it found.
 
     Args:
-      logdir: where to; one directory for each run.
+      logdir: where the log is written; use one directory per run.
       every: hyper-iterations between histograms and images, which are large.
     """
 
@@ -31,7 +31,7 @@ class TensorBoard(Callback):
         self._writer: tf.summary.SummaryWriter | None = None
 
     def on_start(self, run: Run) -> None:
-        """Opens the log and writes what is run."""
+        """Opens the log and writes the configuration."""
         from tensorboard.plugins.hparams import api as hparams
 
         self._writer = tf.summary.create_file_writer(self._logdir)
@@ -40,11 +40,11 @@ class TensorBoard(Callback):
         described = {f"{part}.{key}": str(v) for part in ("engine", "optimizer") for key, v in run.config[part].items()}
         with self._writer.as_default(step=run.first):
             tf.summary.text("configuration", "\n".join("    " + line for line in config.splitlines()))
-            if run.first == 0:  # later ones are not what the run started from
+            if run.first == 0:  # hypers of a resumed run are not the initial ones
                 hparams.hparams({**{f"initial {name}": value for name, value in scalars.items()}, **described})
 
     def on_norms(self, k: int, norms: dict[str, float]) -> None:
-        """Writes how large adjoint or sensitivity is."""
+        """Writes the norm of the adjoint or sensitivity."""
         assert self._writer is not None
         with self._writer.as_default(step=k):
             for name, norm in norms.items():
@@ -54,9 +54,9 @@ class TensorBoard(Callback):
         """Writes the numbers of hyper-iteration k."""
         assert self._writer is not None
         grads = {f"hypergradient/{name}": grad for name, grad in hypergradient.grads.items()}
-        known = {**extra, **{f"hyper/{name}": h for name, h in hypers.items()}, **grads, **values(hypergradient)}
+        quantities = {**extra, **{f"hyper/{name}": h for name, h in hypers.items()}, **grads, **values(hypergradient)}
         with self._writer.as_default(step=k):
-            for name, value in known.items():
+            for name, value in quantities.items():
                 if not isinstance(value, str):
                     self._write(name, tf.convert_to_tensor(value), k)
 
@@ -75,13 +75,13 @@ class TensorBoard(Callback):
             tf.summary.scalar(name, value)
         elif k % self._every == 0:
             if value.shape.rank == 2 and min(value.shape) > 1:
-                tf.summary.image(name, _picture(value.numpy()))
+                tf.summary.image(name, _image(value.numpy()))
             else:
                 tf.summary.histogram(name, value)
 
 
-def _picture(matrix: np.ndarray) -> np.ndarray:
-    """The matrix in grey, from its least entry (or 0) to its largest, enlarged until it can be seen."""
+def _image(matrix: np.ndarray) -> np.ndarray:
+    """The matrix in shades of grey, from its smallest entry (or 0) to its largest, enlarged to a visible size."""
     low, high = min(float(matrix.min()), 0.0), float(matrix.max())
     grey = (matrix - low) / (high - low) if high > low else np.zeros_like(matrix)
     zoom = max(1, 256 // max(matrix.shape))

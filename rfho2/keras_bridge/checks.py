@@ -1,0 +1,78 @@
+"""Refuses a model, loss or labels that cannot be tuned, with a clear message before TensorFlow builds a graph."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from rfho2.core import nest
+from rfho2.core.types import Nest
+from rfho2.keras_bridge.losses import ONE_HOT, SPARSE, Losses, OutputLoss
+from rfho2.keras_bridge.model import EXAMPLES, Params, check_derivatives
+from rfho2.keras_bridge.training import KerasTraining, current_params
+
+
+def check_training(
+    model: keras.Model, training: KerasTraining, examples: tuple[Nest, Nest], labels: Nest | None = None
+) -> None:
+    """Checks the model's second derivatives, the kind of the labels, and that the loss has a gradient.
+
+    Args:
+      examples: (x, y); the model is tried on the first few, and all labels are checked.
+      labels: further labels to check.
+    """
+    few = nest.map(lambda a: a[:EXAMPLES], examples)
+    params = current_params(model, training.model.params)
+    check_derivatives(training.model.apply, params, few[0], model.name)
+    outputs = training.model.apply(params, few[0])
+    for y in (examples[1], labels):
+        if y is not None:
+            check_labels(training.loss, y, outputs)
+    _check_gradient(training, params, few)
+
+
+def _check_gradient(training: KerasTraining, params: Params, examples: tuple[Nest, Nest]) -> None:
+    """Refuses a loss that does not depend on the params."""
+    with tf.GradientTape() as tape:
+        tape.watch(params)
+        value = training.objective(params, {}, examples)
+    if all(g is None for g in nest.flatten(tape.gradient(value, params))):
+        names = ", ".join(loss.name for loss in training.loss.each)
+        raise ValueError(
+            f"loss {names} has no gradient with respect to the model's weights: a metric such as accuracy is piecewise "
+            f"constant. Pass a differentiable loss, and the metric as metrics=[...]."
+        )
+
+
+def check_labels(loss: Losses, labels: Nest, outputs: Nest) -> None:
+    """Refuses labels of the wrong kind for the loss, before Keras broadcasts them to something wrong.
+
+    Args:
+      labels: arrays of labels, all of them or a batch.
+      outputs: the model's outputs for a batch.
+    """
+    leaves = nest.flatten(outputs)
+    for one, y, out in zip(loss.per_output(len(leaves)), nest.flatten(labels), leaves, strict=False):
+        _check_output_labels(one, np.asarray(y), out)
+
+
+def _check_output_labels(loss: OutputLoss, y: np.ndarray, outputs: tf.Tensor) -> None:
+    classes = outputs.shape[-1] if outputs.shape.rank else 1
+    if loss.name in ONE_HOT and (y.ndim != outputs.shape.rank or y.shape[-1] != classes):
+        raise ValueError(
+            f"loss {loss.name} needs one-hot labels of {classes} classes, but the labels have shape {y.shape} "
+            f"({y.dtype}). Use SparseCategoricalCrossentropy, or keras.utils.to_categorical(y, {classes})."
+        )
+    if loss.name not in SPARSE:
+        return
+    if y.ndim == outputs.shape.rank and y.shape[-1] != 1:
+        raise ValueError(
+            f"loss {loss.name} needs one class index per example, but the labels have shape {y.shape}. Use "
+            f"CategoricalCrossentropy for one-hot labels, or y.argmax(-1)."
+        )
+    if y.size and not (y.min() >= 0 and y.max() < classes):
+        raise ValueError(
+            f"the labels range from {y.min()} to {y.max()}, but the model has {classes} outputs, for classes 0 to "
+            f"{classes - 1}."
+        )

@@ -1,0 +1,68 @@
+"""Protects real-time tuning from a learning rate that is too large: before the first step, and while training runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+import tensorflow as tf
+
+from rfho2.core.types import Hypers, Nest
+from rfho2.hypergradients.engine import Engine
+from rfho2.keras_bridge.tunables import Tunables
+
+Limit = Callable[[list[dict[str, float]]], float]
+"""history -> the largest acceptable validation loss."""
+
+TRIAL = 3  # hyper-batches that a trial of an initial learning rate takes
+LOST = 0.1  # tolerated share of the fall of the validation loss
+EARLY = 0.05  # tolerated share of the first validation loss, in the first hyper-batches: examples still have similar losses
+NOISE = 12  # three standard errors at a coefficient of variation of 4, as the losses of good classifiers have
+
+
+def safe_start(engine: Engine, params: Nest, hypers: Hypers, tunables: Tunables) -> Hypers:
+    """The given hypers, if no smaller learning rate does better in the first hyper-batches; otherwise with a smaller one.
+
+    Learning rates smaller by factors of 4 are tried until two in a row do no better than a finite one. The first steps at a
+    rate that is too large cause damage (dead units) that no hypergradient repairs, and the rate that does best in so few
+    steps is often too large. So a quarter of the best rate is taken; it rises quickly from there if it should.
+    """
+    initial, best, lowest, failures = hypers, hypers, _trial_loss(engine, params, hypers), 0
+    while failures < 2:
+        smaller = tunables.with_lower_learning_rate(hypers)
+        if all(np.array_equal(smaller[name], hypers[name]) for name in hypers):  # not tuned, or at its lower bound
+            break
+        hypers = smaller
+        loss = _trial_loss(engine, params, hypers)
+        if loss < lowest:
+            best, lowest, failures = hypers, loss, 0
+        elif np.isfinite(lowest):
+            failures += 1
+    return best if best is initial else tunables.with_lower_learning_rate(best)
+
+
+def _trial_loss(engine: Engine, params: Nest, hypers: Hypers) -> float:
+    """The validation loss after `TRIAL` hyper-batches with these hypers; infinite if it is not a number."""
+    carry = engine.start(params, hypers)
+    for _ in range(TRIAL):
+        hypergradient, carry = engine.advance(carry, hypers, 0)
+    loss = float(cast(tf.Tensor, hypergradient.value))
+    return loss if np.isfinite(loss) else np.inf
+
+
+def loss_limit(first: float, examples: int) -> Limit:
+    """The validation loss above which a tenth of all the progress is lost, and more than noise explains.
+
+    Args:
+      first: the validation loss before training.
+      examples: examples in a validation batch.
+    """
+
+    def limit(history: list[dict[str, float]]) -> float:
+        values = [row["value"] for row in history]
+        best = min([first, *values])
+        noise = NOISE * abs(best) / np.sqrt(examples) if len(values) > TRIAL else EARLY * abs(first)
+        return best + max(LOST * (first - best), noise)
+
+    return limit
