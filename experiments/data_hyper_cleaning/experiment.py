@@ -109,7 +109,7 @@ def clean(
     directory: Path | None,
     resume: bool,
 ) -> rf.Result:
-    """One hyper-cleaning run."""
+    """One hyper-cleaning run: tunes the weights under one bound R."""
     problem = cleaning_problem(config, data, radius)
     test, validation = (tuple(map(tf.constant, part)) for part in (data.test, data.validation))
 
@@ -137,7 +137,7 @@ def clean(
 
 
 def accuracy(p: Nest, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """The share of examples that a model gets right."""
+    """The share of examples that a model classifies correctly."""
     return tf.reduce_mean(tf.cast(tf.argmax(images @ p["w"] + p["b"], 1, tf.int32) == labels, tf.float32))
 
 
