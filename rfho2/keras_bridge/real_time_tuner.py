@@ -30,8 +30,8 @@ class RealTimeTuner:
 
     After every `hyper_batch` steps, the derivative of the validation loss with respect to each hyper, through all the steps
     so far, drives one step of projected Adam on the hypers. Each hyper moves on a suitable scale (learning rates by
-    factors), so the defaults work from starts that are wrong by orders of magnitude. Steps whose result is not finite are
-    undone and repeated with a quarter of the learning rate.
+    factors), so the defaults work from starts that are wrong by orders of magnitude. Steps after which the validation loss
+    is not finite, or well above its best, are undone and repeated with a quarter of the learning rate.
 
     Args:
       model: built; training starts from its weights and leaves the trained ones in it.
