@@ -29,7 +29,10 @@ from rfho2.hypergradients.engine import Engine
 from rfho2.hypergradients.forward import forward
 from rfho2.hypergradients.real_time import real_time
 from rfho2.hypergradients.reverse import reverse
-from rfho2.monitor import Callback, CSVLogger, ProgressBar, TensorBoard
+from rfho2.monitor.base import Callback
+from rfho2.monitor.csv_logger import CSVLogger
+from rfho2.monitor.progress_bar import ProgressBar
+from rfho2.monitor.tensorboard import TensorBoard
 from rfho2.planning.auto import auto
 from rfho2.planning.plan import Plan, plan
 from rfho2.problem import Objective, Problem, RunningCost

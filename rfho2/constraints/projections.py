@@ -1,4 +1,4 @@
-"""The arithmetic of the projections: which shift gives a sum, which direction and length a vector has."""
+"""The arithmetic of the projections: the shift that gives a sum, and the direction and length of a vector."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import tensorflow as tf
 
 
 def clipped_to_sum(u: tf.Tensor, other: tf.Tensor, least: float, most: tuple[float, float], total: float) -> tf.Tensor:
-    """clip(u - tau, least, b) with the tau for which its entries sum to `total`; b is most[1] where `other`, else most[0].
+    """clip(u - tau, least, b), with tau such that the entries sum to `total`; b is most[1] where `other`, else most[0].
 
-    The sum falls with tau, linearly between the points u - least and u - b. Halving finds the two of them between which tau
-    lies, and there it is solved for. All sums are direct and in float64: running ones would round small entries away beside
-    huge ones.
+    The sum decreases with tau, and is linear between the points u - least and u - b. Bisection finds the two neighbouring
+    points around tau, and the linear equation between them is solved. All sums are computed directly, in float64: running
+    sums would lose small entries next to huge ones.
     """
     dtype, shape, n = u.dtype, u.shape, u.shape.num_elements()
     if n == 0:
         return u
-    limit = dtype.max / 4  # infinite entries count as very large ones
+    limit = dtype.max / 4  # infinite entries count as very large
     u = tf.clip_by_value(tf.reshape(tf.cast(u, tf.float64), [-1]), -limit, limit)
     levels = [tf.constant(min(level, total), tf.float64) for level in (least, *most)]
     a, b = levels[0], tf.where(tf.reshape(other, [-1]), levels[2], levels[1])
@@ -26,8 +26,8 @@ def clipped_to_sum(u: tf.Tensor, other: tf.Tensor, least: float, most: tuple[flo
     def too_large(tau: tf.Tensor) -> tf.Tensor:
         return tf.reduce_sum(tf.clip_by_value(u - tau, a, b)) > total
 
-    # tau is at most `total` below the least entry at which the sum is small enough: everything is counted from there, and
-    # cut where it no longer matters, so that huge entries keep their differences.
+    # tau is at most `total` below the least entry at which the sum is small enough. Everything is measured from that entry,
+    # and clipped where it no longer matters, so that huge entries keep their differences.
     ordered = tf.sort(u)
     pivot = ordered[_first_not(too_large, ordered)]
     u, ordered = (tf.clip_by_value(x - pivot, -2 * total, 2 * total) for x in (u, ordered))
@@ -49,7 +49,7 @@ def clipped_to_sum(u: tf.Tensor, other: tf.Tensor, least: float, most: tuple[flo
 
 
 def _first_not(condition: Callable[[tf.Tensor], tf.Tensor], ordered: tf.Tensor) -> tf.Tensor:
-    """The index of the first entry for which a falling condition does not hold; the last index if there is none."""
+    """The index of the first entry for which the condition does not hold, by bisection; the last index if there is none."""
     first, last = tf.constant(0), tf.constant(ordered.shape[0] - 1)
     for _ in range(ordered.shape[0].bit_length()):
         middle = (first + last) // 2
@@ -59,7 +59,7 @@ def _first_not(condition: Callable[[tf.Tensor], tf.Tensor], ordered: tf.Tensor) 
 
 
 def direction_and_length(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """x / ||x|| and ||x||, without overflow; infinite entries count as infinitely larger than finite ones."""
+    """x / ||x|| and ||x||, without overflow; next to infinite entries, finite ones count as 0."""
     x = tf.cast(x, tf.float64)
     if x.shape.num_elements() == 0:
         return x, tf.zeros([], tf.float64)

@@ -1,7 +1,7 @@
 """Constraint sets for hypers, each with its exact Euclidean projection.
 
-`project(x)` is the nearest point of the set; it returns exact zeros, gives back unchanged what is inside, and so is
-idempotent to the bit. NaN raises eagerly; inside a graph it propagates.
+`project(x)` is the point of the set nearest to x. It returns exact zeros, and returns points of the set unchanged, so that
+it is idempotent to the bit. NaN raises an error eagerly; inside a graph it propagates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = Any
 
 
 class Constraint(Protocol):
-    """A closed convex set. Any object with these two methods will do."""
+    """A closed convex set. Any object with these two methods can be used."""
 
     def project(self, x: tf.Tensor) -> tf.Tensor:
         """The point of the set nearest to x."""
@@ -77,10 +77,11 @@ class NonNegative(Box):
 
 @dataclass(frozen=True)
 class BoxL1Ball:
-    """`{x : low <= x <= high, sum |x| <= radius}`: at most so much weight in all, and in each entry (data hyper-cleaning).
+    """`{x : low <= x <= high, sum |x| <= radius}`: bounded entries and a bounded sum (data hyper-cleaning).
 
-    The projection is x_i = clip(soft(y_i, tau), low, high) with the least tau >= 0 that keeps the sum within the radius,
-    found exactly from the sorted points where an entry reaches a bound. It is *not* clipping followed by an L1 projection.
+    The projection is x_i = clip(soft(y_i, tau), low, high), where soft(y, tau) is soft thresholding, with the least tau >= 0
+    that keeps the sum within the radius. tau is found exactly, from the sorted points at which an entry reaches a bound. The
+    projection is *not* clipping followed by an L1 projection.
 
     >>> BoxL1Ball(1.5).project(tf.constant([3.0, 0.9, 0.9])).numpy().round(6).tolist()
     [1.0, 0.25, 0.25]
@@ -96,18 +97,18 @@ class BoxL1Ball:
             raise ValueError(f"{self}: low has to be at most high.")
 
     def project(self, x: tf.Tensor) -> tf.Tensor:
-        """The nearest point: see the class."""
+        """The nearest point, as described above."""
         x = _checked(x)
         inside = tf.clip_by_value(x, *_like(x, self.low, self.high))
         return tf.where(_within(inside, self.radius, None), inside, self._shrunk(x))
 
     def contains(self, x: tf.Tensor, atol: float | None = None) -> tf.Tensor:
-        """Bounds exactly, the sum up to `atol` (by default 4 eps sum |x|)."""
+        """Whether x is in the set: bounds exactly, the sum up to `atol` (by default 4 eps sum |x|)."""
         x = tf.convert_to_tensor(x)
         return Box(self.low, self.high).contains(x) & _within(x, self.radius, atol)
 
     def _shrunk(self, y: tf.Tensor) -> tf.Tensor:
-        # |x_i| = clip(u_i - tau, a, b_i), x_i = s_i |x_i|: s_i is the sign of y_i, or the only one that the box has.
+        # |x_i| = clip(u_i - tau, a, b_i), x_i = s_i |x_i|, where s_i is the sign of y_i, or the only sign in the box.
         n, least = _entries(self, y), max(self.low, -self.high, 0.0)
         if least * n > self.radius * (1 + 1e-12):
             raise ValueError(f"{self} is empty for {n} entries: each is at least {least} in size. Raise the radius.")
@@ -130,11 +131,11 @@ class L1Ball:
         _check_size(self, "radius", self.radius)
 
     def project(self, x: tf.Tensor) -> tf.Tensor:
-        """Soft thresholding at the level that brings the sum to the radius."""
+        """Soft thresholding at the level that reduces the sum to the radius."""
         return BoxL1Ball(self.radius, -math.inf, math.inf).project(x)
 
     def contains(self, x: tf.Tensor, atol: float | None = None) -> tf.Tensor:
-        """The sum up to `atol` (by default 4 eps sum |x|)."""
+        """Whether x is in the set: the sum up to `atol` (by default 4 eps sum |x|)."""
         return _within(tf.convert_to_tensor(x), self.radius, atol)
 
 
@@ -152,7 +153,7 @@ class Simplex:
         _check_size(self, "total", self.total)
 
     def project(self, x: tf.Tensor) -> tf.Tensor:
-        """max(x - tau, 0) with the tau that gives the sum."""
+        """max(x - tau, 0), with tau such that the sum is `total`."""
         x = _checked(x)
         if _entries(self, x) == 0 and self.total > 0:
             raise ValueError(f"{self} is empty for 0 entries.")
@@ -160,7 +161,7 @@ class Simplex:
         return tf.where(self.contains(x), x, projected)
 
     def contains(self, x: tf.Tensor, atol: float | None = None) -> tf.Tensor:
-        """Signs exactly, the sum up to `atol` (by default 4 eps sum |x|)."""
+        """Whether x is in the set: signs exactly, the sum up to `atol` (by default 4 eps sum |x|)."""
         x = tf.convert_to_tensor(x)
         total = tf.reduce_sum(tf.cast(x, tf.float64))
         return tf.reduce_all(x >= 0) & (tf.abs(total - self.total) <= _slack(x, atol)) & (total < math.inf)
@@ -186,7 +187,7 @@ class L2Ball:
         return tf.where(self.contains(x), x, tf.cast(unit * self.radius, x.dtype))
 
     def contains(self, x: tf.Tensor, atol: float | None = None) -> tf.Tensor:
-        """The norm up to `atol` (by default 4 eps sum |x|)."""
+        """Whether x is in the set: the norm up to `atol` (by default 4 eps sum |x|)."""
         x = tf.convert_to_tensor(x)
         _, length = direction_and_length(x)
         return (length <= self.radius + _slack(x, atol)) & (length < math.inf)
@@ -194,10 +195,10 @@ class L2Ball:
 
 @dataclass(frozen=True)
 class SymmetricNonNegative:
-    """{C : C = C^T, C >= 0, sum C <= total}: interactions between tasks; `total` None leaves the sum free.
+    """{C : C = C^T, C >= 0, sum C <= total}: interactions between tasks; with `total` None the sum is unbounded.
 
-    The set without the symmetry is invariant under transposition, so that the nearest symmetric point of it is what comes
-    of projecting (C + C^T) / 2.
+    Without the symmetry, the set is convex and invariant under transposition; so its symmetric point nearest to C is the
+    projection of (C + C^T) / 2.
 
     >>> SymmetricNonNegative().project(tf.constant([[1.0, 4.0], [-2.0, -1.0]])).numpy().tolist()
     [[1.0, 1.0], [1.0, 0.0]]
@@ -210,7 +211,7 @@ class SymmetricNonNegative:
             _check_size(self, "total", self.total)
 
     def project(self, x: tf.Tensor) -> tf.Tensor:
-        """Symmetrised, then onto the non-negative entries of bounded sum."""
+        """Symmetrises, then projects onto the non-negative matrices with a bounded sum."""
         x = _square(self, _checked(x))
         symmetric = x / 2 + tf.transpose(x) / 2
         if self.total is None:
@@ -218,7 +219,7 @@ class SymmetricNonNegative:
         return BoxL1Ball(self.total, 0.0, math.inf).project(symmetric)
 
     def contains(self, x: tf.Tensor, atol: float | None = None) -> tf.Tensor:
-        """Symmetry and signs exactly, the sum up to `atol` (by default 4 eps sum |x|)."""
+        """Whether x is in the set: symmetry and signs exactly, the sum up to `atol` (by default 4 eps sum |x|)."""
         x = _square(self, tf.convert_to_tensor(x))
         inside = tf.reduce_all(x == tf.transpose(x)) & tf.reduce_all(x >= 0)
         return inside if self.total is None else inside & _within(x, self.total, atol)
@@ -237,7 +238,7 @@ def _slack(x: tf.Tensor, atol: float | None) -> tf.Tensor:
 
 
 def _like(x: tf.Tensor, *values: Array) -> list[tf.Tensor]:
-    """In the dtype of x; a Python number not by way of float32, which tf.cast would take."""
+    """The values in the dtype of x; tf.cast would first round a Python number to float32."""
     return [tf.cast(v, x.dtype) if tf.is_tensor(v) else tf.constant(v, x.dtype) for v in values]
 
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2.dynamics.base import with_replay
 from tests.support.problems import OPTIMISERS, build, optimisers, tanh_network
 
 
@@ -68,6 +69,23 @@ def test_batch_moments_hide_a_term():
     check = rf.check_hypergradient(problem, params, {"lr": 0.1})
     assert not check.ok
     assert "tf.nn.moments" in str(check)
+
+
+def test_a_reverse_mode_that_differs_from_forward_mode_is_reported():
+    """A wrong replay, which only reverse mode uses: it drops the dependence of a step on the state."""
+    loss = lambda w, hypers, batch: hypers["scale"] * tf.reduce_sum(tf.cosh(w))  # noqa: E731
+    right = rf.gradient_descent(loss, 0.1)
+    step = with_replay(
+        lambda *args: right.step(*args),
+        lambda state, hypers, batch, t, new: right.step(tf.stop_gradient(state), hypers, batch, t),
+    )
+    problem = rf.Problem(right._replace(step=step), lambda w, h, b: tf.reduce_sum(w**2), 3)
+    check = rf.check_hypergradient(problem, tf.constant([1.0, 0.5], tf.float64), {"scale": 0.7})
+    assert not check.ok
+    assert "scale" in check.message
+    (row,) = check.table
+    assert row.forward == pytest.approx(row.difference, rel=1e-6)
+    assert row.reverse != pytest.approx(row.forward, rel=1e-2)
 
 
 def test_a_hyper_that_reaches_nothing_is_named():
