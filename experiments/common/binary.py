@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import platform
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -99,18 +97,3 @@ def environment() -> dict[str, str]:
         "python": platform.python_version(),
         "device": f"{devices} ({os.cpu_count()} cores, {platform.machine()})",
     }
-
-
-_MOVED = {
-    "config": {"given": "given_settings"},
-    "results": {name: name for name in ("write_results", "keep_settings", "write_text")},
-    "figures": {name: name for name in ("save_figure", "slug")},
-    "statistics": {name: name for name in ("Difference", "difference")},
-}
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _MOVED.items():
-        if name in names:
-            return getattr(importlib.import_module(f"experiments.common.{module}"), names[name])
-    raise AttributeError(name)

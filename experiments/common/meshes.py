@@ -13,17 +13,9 @@ from rfho2.core.types import Nest
 FLAGS = flags.FLAGS
 
 
-def define_flag() -> None:
-    """Of binaries that can divide their examples."""
-    flags.DEFINE_bool("mesh", False, "Divide the examples over the processes that DTENSOR_JOBS lists: docs/distribute.md.")
-
-
 def enabled() -> bool:
     """Whether the binary has the flag, and it was given."""
     return "mesh" in FLAGS and FLAGS.mesh
-
-
-asked = enabled
 
 
 def writes() -> bool:
