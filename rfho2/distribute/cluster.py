@@ -1,4 +1,4 @@
-"""The processes of a run: who they are, from environment variables, and which of them writes."""
+"""The processes of a run: which ones there are, from environment variables, and which of them writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ JOBS, OWN, NUMBER, WATCH = "DTENSOR_JOBS", "DTENSOR_CLIENT_ID", "DTENSOR_NUM_CLI
 
 
 class Cluster(NamedTuple):
-    """The addresses of all processes, host:port, and which of them this one is; no addresses for one by itself."""
+    """The addresses, host:port, of all processes, the index of this one, and the port on which the chief listens.
+
+    There are no addresses if there is only one process; port 0 is any free port.
+    """
 
     jobs: list[str]
     own: int
@@ -28,42 +31,44 @@ class Cluster(NamedTuple):
 
 
 def read(environment: Mapping[str, str]) -> Cluster:
-    """The cluster that the environment variables describe, or an error that names the one that is wrong."""
+    """The cluster that the environment variables describe; an error names the variable that is wrong."""
     listed = environment.get(JOBS, "").strip()
     jobs = [job.strip() for job in listed.split(",")] if listed else []
     for job in jobs:
         host, _, port = job.rpartition(":")
         if not host or not port.isdigit():
-            raise ValueError(f"{JOBS} is {listed!r}: {job!r} is not host:port; list one address for each process.")
+            raise ValueError(f"{JOBS} is {listed!r}: {job!r} is not host:port; list one address per process.")
     if len(set(jobs)) < len(jobs):
-        raise ValueError(f"{JOBS} is {listed!r}, where an address stands twice; give each process a port of its own.")
-    most = max(len(jobs), 1) - 1
-    number = _whole(environment, NUMBER, most + 1)
-    if number != most + 1:
-        raise ValueError(f"{NUMBER} is {number}, but {JOBS} lists {most + 1}; make them agree, or leave {NUMBER} away.")
-    own = _whole(environment, OWN, 0 if most == 0 else None)
-    if not 0 <= own <= most:
-        raise ValueError(f"{OWN} is {own}; with {most + 1} processes in {JOBS} it goes from 0 to {most}.")
-    return Cluster(jobs if most else [], own, _whole(environment, WATCH, 0))
+        raise ValueError(f"{JOBS} is {listed!r}, which lists an address twice; give each process its own port.")
+    processes = max(len(jobs), 1)
+    number = _integer(environment, NUMBER, processes)
+    if number != processes:
+        raise ValueError(f"{NUMBER} is {number}, but {JOBS} lists {processes}; make them agree, or leave {NUMBER} out.")
+    own = _integer(environment, OWN, 0 if processes == 1 else None)
+    if not 0 <= own < processes:
+        raise ValueError(f"{OWN} is {own}; with {processes} processes in {JOBS} it has to be from 0 to {processes - 1}.")
+    return Cluster(jobs if processes > 1 else [], own, _integer(environment, WATCH, 0))
 
 
-def _whole(environment: Mapping[str, str], name: str, default: int | None) -> int:
+def _integer(environment: Mapping[str, str], name: str, default: int | None) -> int:
     text = environment.get(name, "" if default is None else str(default)).strip()
     if not text.isdigit():
         shown = repr(text) if name in environment else "not set"
-        raise ValueError(f"{name} is {shown}; set it to a whole number, another one in each process if it is {OWN}.")
+        hint = ", different in each process" if name == OWN else ""
+        raise ValueError(f"{name} is {shown}; set it to an integer, at least 0{hint}.")
     return int(text)
 
 
 def initialize(devices: int = 1) -> int:
-    """Joins the processes that the environment variables list, and watches them; returns their number.
+    """Joins the processes that the environment variables list, and watches them; returns the number of processes.
 
-    `DTENSOR_JOBS` lists an address host:port for each process, `DTENSOR_CLIENT_ID` says which of them this one is, and
-    `RFHO2_WATCH_PORT` at which port the first one listens for the others (any free one if it is not set). Without them there
-    is one process, and nothing to do. When a process dies the others end with exit code 75 within a minute.
+    `DTENSOR_JOBS` lists the address host:port of each process, `DTENSOR_CLIENT_ID` is the index of this process in the list,
+    and `RFHO2_WATCH_PORT` is the port on which the first process listens for the others (any free port if it is not set).
+    Without these variables there is one process, and nothing to join. When a process dies, the others end with exit code 75
+    within a minute.
 
     Args:
-      devices: logical CPU devices in each process; more than one is of use to try a mesh out.
+      devices: logical CPU devices per process; more than one is useful to try out a mesh.
     """
     cluster = read(os.environ)
     errors.check_count("devices", devices)
@@ -72,13 +77,13 @@ def initialize(devices: int = 1) -> int:
             before = signal.getsignal(signal.SIGTERM)
             dtensor.initialize_accelerator_system(num_logical_cpu_devices=devices)
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, before or signal.SIG_DFL)  # TensorFlow takes it away, and then ignores it
+                signal.signal(signal.SIGTERM, before or signal.SIG_DFL)  # TensorFlow replaced it, and ignores the signal
         elif devices > 1:
             (cpu,) = tf.config.list_physical_devices("CPU")
             tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * devices)
     except (RuntimeError, ValueError) as error:
         raise RuntimeError(
-            f"rf.distribute.initialize has to come before anything else that uses TensorFlow. ({error})"
+            f"rf.distribute.initialize has to be called before anything else that uses TensorFlow. ({error})"
         ) from None
     if cluster.jobs:
         _watch(cluster, devices)
@@ -86,8 +91,8 @@ def initialize(devices: int = 1) -> int:
 
 
 def _watch(cluster: Cluster, devices: int) -> None:
-    """Connects the processes; the chief's port travels as the first number that they exchange."""
-    lose = lambda gone: watchdog.end(cluster.own, cluster.jobs, gone)  # noqa: E731
+    """Connects the processes; the chief's port is the first number that they exchange."""
+    lose = lambda lost: watchdog.end(cluster.own, cluster.jobs, lost)  # noqa: E731
     watchdog.on_loss(cluster.own, lose)
     server = watchdog.Chief(len(cluster.jobs) - 1, lose, cluster.watch_port) if chief() else None
     ports = gather(np.full([devices], server.port if server else 0, np.int64), mesh())
@@ -100,5 +105,5 @@ def _watch(cluster: Cluster, devices: int) -> None:
 
 
 def chief() -> bool:
-    """Whether this is the process that writes checkpoints and logs: the first, or the only one."""
+    """Whether this process writes checkpoints and logs: it is the first, or the only one."""
     return read(os.environ).own == 0

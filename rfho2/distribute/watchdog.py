@@ -1,6 +1,6 @@
-"""A process that dies ends the others: each keeps a connection to the chief, whose end or silence means death.
+"""When a process dies, the others end too: each has a connection to the chief, and its end or silence means death.
 
-Without it they would wait in a collective for one that will never answer. The chief tells the others who is gone.
+Otherwise they would wait in a collective for an answer that never comes. The chief tells the others which process is lost.
 """
 
 from __future__ import annotations
@@ -20,58 +20,58 @@ from typing import Any
 import tensorflow as tf
 
 BEAT = 1.0  # seconds between signs of life
-PATIENCE = 30.0  # seconds of silence that mean death: a host without power closes no connection
-ANSWER = 10.0  # seconds that something may still be under way after a process that takes part in it has left
-LOST = 75  # exit code of a process that ends because another one is gone; "try again" in sysexits.h
-ALIVE, LEAVING = -1, -2  # what is sent, beside the number of a process that is gone
+PATIENCE = 30.0  # seconds of silence that mean death: a host that loses power does not close its connections
+ANSWER = 10.0  # seconds that a joint computation may still take after a process that takes part in it has left
+LOST = 75  # exit code of a process that ends because another one was lost; "temporary failure" in sysexits.h
+ALIVE, LEAVING = -1, -2  # messages; any other message is the number of a lost process
 
 Lose = Callable[[int], None]
-"""Called with the number of the process that is gone."""
+"""Called with the number of the process that was lost."""
 
 
-def end(own: int, jobs: list[str], gone: int) -> None:
-    """Ends this process with a message; the main thread may be inside a collective, where no exception reaches it."""
+def end(own: int, jobs: list[str], lost: int) -> None:
+    """Ends this process with a message; an exception would not reach a main thread that waits in a collective."""
     print(
-        f"rfho2: process {gone} ({jobs[gone]}) is gone, so that process {own} ({jobs[own]}) ends too. Start all of them "
-        f"again with the same command: a run with a checkpoint directory goes on from its last checkpoint.",
+        f"rfho2: process {lost} ({jobs[lost]}) was lost, so process {own} ({jobs[own]}) ends too. Start all of them again "
+        f"with the same command: a run with a checkpoint directory resumes from its last checkpoint.",
         file=sys.stderr,
         flush=True,
     )
     os._exit(LOST)
 
 
-_under_way: list[float] = []  # when what this process computes with the others began
-_losing: list[tuple[int, Lose]] = []  # own number, and what to do when another is gone; empty for a process by itself
+_under_way: list[float] = []  # when the current joint computations began
+_losing: list[tuple[int, Lose]] = []  # this process, and what to do when another is lost; empty if there is only one
 
 
 def on_loss(own: int, lose: Lose) -> None:
-    """What process `own` does when another one is gone."""
+    """Sets what this process, number `own`, does when another one is lost."""
     _losing[:] = [(own, lose)]
 
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """Around what a process can only finish with the others: one that has left, however well, will not take part."""
+    """Surrounds a joint computation, which no process can finish once another has left, even if that one left normally."""
     _under_way.append(time.monotonic())
     try:
         yield
-    except tf.errors.UnavailableError as error:  # TensorFlow missed one, within ten seconds if it is only silent
+    except tf.errors.UnavailableError as error:  # TensorFlow notices a lost process, a silent one within ten seconds
         named = [int(number) for number in re.findall(r"/job:worker/replica:0/task:(\d+)", str(error))]
         for own, lose in _losing:
-            for gone in (number for number in named if number != own):
-                lose(gone)
+            for lost in (number for number in named if number != own):
+                lose(lost)
         raise
     finally:
         _under_way.pop()
 
 
 class Peer:
-    """One end of a connection: sends signs of life, and listens for those of the other.
+    """One end of a connection: sends signs of life, and listens for those of the other process.
 
     Args:
       connection: to the other process.
       other: its number.
-      lose: called when it is gone, or says that another one is.
+      lose: called when it is lost, or when it reports that another one is.
     """
 
     def __init__(self, connection: socket.socket, other: int, lose: Lose):
@@ -84,7 +84,7 @@ class Peer:
             threading.Thread(target=work, daemon=True, name=f"rfho2-watch-{other}").start()
 
     def send(self, message: int) -> None:
-        """Sends one number; that the other is gone is for `_listen` to find."""
+        """Sends one number; an error is ignored, because `_listen` notices a lost process."""
         try:
             with self._sending:
                 self._connection.sendall(struct.pack("!i", message))
@@ -107,7 +107,7 @@ class Peer:
                 return
 
     def _miss(self, left: float) -> None:
-        """After the other has left: what began with it and does not end was to be computed with it."""
+        """After the other process has left: a computation that does not end is one that needs it."""
         while True:
             time.sleep(BEAT)
             if any(time.monotonic() - max(left, began) > ANSWER for began in _under_way):
@@ -115,26 +115,26 @@ class Peer:
 
 
 def receive(connection: socket.socket) -> int | None:
-    """The next number, or None where there is none within the patience."""
-    parts = b""
+    """The next number, or None if there is none within `PATIENCE` seconds."""
+    data = b""
     try:
-        while len(parts) < 4:
-            more = connection.recv(4 - len(parts))
+        while len(data) < 4:
+            more = connection.recv(4 - len(data))
             if not more:
                 return None
-            parts += more
+            data += more
     except OSError:
         return None
-    return struct.unpack("!i", parts)[0]
+    return struct.unpack("!i", data)[0]
 
 
 class Chief:
-    """The process that all the others are connected to.
+    """The process to which all others are connected.
 
     Args:
-      others: how many there are.
-      lose: called with the number of one that is gone, once the others were told.
-      port: to listen at; 0 for any that is free.
+      others: the number of other processes.
+      lose: called with the number of a lost process, after the others were told.
+      port: the port to listen on; 0 is any free port.
     """
 
     def __init__(self, others: int, lose: Lose, port: int = 0):
@@ -144,43 +144,43 @@ class Chief:
         self.peers: list[Peer] = []
 
     def accept(self) -> None:
-        """Waits until all are connected."""
+        """Waits until all other processes are connected."""
         self._server.settimeout(PATIENCE)
         while len(self.peers) < self._others:
             connection, _ = self._server.accept()
             connection.settimeout(PATIENCE)
             number = receive(connection)
-            if number is None or not 1 <= number <= self._others:  # not one of ours
+            if number is None or not 1 <= number <= self._others:  # not a process of this run
                 connection.close()
                 continue
             self.peers.append(Peer(connection, number, self.tell))
 
-    def tell(self, gone: int) -> None:
-        """One is gone: the others hear of it from here."""
+    def tell(self, lost: int) -> None:
+        """Tells all processes which one was lost."""
         for peer in self.peers:
-            peer.send(gone)
-        self._lose(gone)
+            peer.send(lost)
+        self._lose(lost)
 
 
 def connect(host: str, port: int, own: int, lose: Lose) -> Peer:
-    """The other end, in process `own`."""
+    """Connects process `own` to the chief."""
     connection = socket.create_connection((host, port), timeout=PATIENCE)
     connection.sendall(struct.pack("!i", own))
     return Peer(connection, 0, lose)
 
 
 def leave_at_exit(peers: list[Peer], wait: bool) -> None:
-    """A process that ends well says so; one that ends with an exception does not, and is missed.
+    """Makes a process that ends normally say so; one that ends with an exception does not, and counts as lost.
 
     Args:
-      peers: its connections.
-      wait: for the others to leave first: the chief holds the service through which TensorFlow's processes are connected.
+      peers: the connections of this process.
+      wait: whether to wait until the others have left: the chief hosts the service that connects TensorFlow's processes.
     """
     failed = threading.Event()
     hook = sys.excepthook
 
     def on_error(kind: type[BaseException], *details: Any) -> None:
-        if not issubclass(kind, KeyboardInterrupt):  # which all end by together
+        if not issubclass(kind, KeyboardInterrupt):  # which ends all processes together
             failed.set()
         hook(kind, *details)
 

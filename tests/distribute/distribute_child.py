@@ -1,9 +1,11 @@
-"""Run by test_distribute.py, once for each process of a cluster: engines on a mesh beside the same ones without."""
+"""Run by test_distribute.py in each process of a cluster: engines on a mesh, compared with the same engines without one."""
 
 import os
 import signal
 import subprocess
 import sys
+import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,7 @@ ENGINES = {
 
 
 def cleaning(dtype, mesh=None):
-    """Hyper-cleaning in small: a weight for each of 24 examples, 16 others to validate on, softmax regression."""
+    """A small hyper-cleaning problem: softmax regression, a weight for each of 24 examples, 16 validation examples."""
     rng = np.random.default_rng(0)
     parts = [(rng.normal(size=(n, 5)).astype(dtype), rng.integers(0, 3, n)) for n in (24, 16)]
     train, validation = parts if mesh is None else [rf.distribute.shard(part, mesh) for part in parts]
@@ -43,7 +45,7 @@ def cleaning(dtype, mesh=None):
 
 
 def regression(dtype, mesh=None):
-    """Softmax regression on all examples at every step, with a learning rate and an L2 penalty to tune."""
+    """Softmax regression, full batch, with a learning rate and an L2 penalty as hypers."""
     rng = np.random.default_rng(2)
     data = rng.normal(size=(16, 4)).astype(dtype), rng.integers(0, 2, 16)
 
@@ -57,7 +59,7 @@ def regression(dtype, mesh=None):
 
 
 def network(dtype, mesh=None):
-    """A small network on minibatches, with a learning rate, a momentum and an L2 penalty to tune."""
+    """A small network on minibatches, with a learning rate, a momentum and an L2 penalty as hypers."""
     rng = np.random.default_rng(1)
     data = rng.normal(size=(26, 4)).astype(dtype), rng.integers(0, 2, 26)
     params = {"v": rng.normal(size=(4, 3)).astype(dtype), "w": rng.normal(size=(3, 2)).astype(dtype)}
@@ -75,36 +77,49 @@ def network(dtype, mesh=None):
 
 
 def follow(engine, params, hypers, iterations=2):
-    """The hypergradients of a few hyper-iterations, at hypers that shrink on the way."""
-    carry, found = engine.start(params, hypers), []
+    """Hypergradient and norms of each of a few hyper-iterations, with hypers that shrink from one to the next."""
+    carry, results = engine.start(params, hypers), []
     for k in range(iterations):
-        gradient, carry = engine.advance(carry, {name: value * 0.9**k for name, value in hypers.items()}, k)
-        found.append(gradient)
-    return found
+        hypergradient, carry = engine.advance(carry, {name: value * 0.9**k for name, value in hypers.items()}, k)
+        results.append((hypergradient, dict(engine.norms)))
+    return results
+
+
+def compare(kind, ordinary, distributed, params, hypers):
+    """Prints a checksum of the distributed engine's results, which the chief first compares with an ordinary engine's."""
+    results = follow(distributed, params, hypers)
+    if rf.distribute.chief():
+        assert_equal(follow(ordinary, params, hypers), results, RTOL[kind.split("-")[1]])
+    bits = b"".join(tensor.numpy().tobytes() for tensor in tf.nest.flatten(results))
+    print(kind, "agrees", zlib.crc32(bits), flush=True)
+
+
+def assert_equal(expected, results, rtol):
+    """Requires hypergradients and norms to agree, each tensor relative to its own norm."""
+    assert [norms.keys() for _, norms in expected] == [norms.keys() for _, norms in results]
+    assert all(len(norms) == 1 for _, norms in results)
+    for a, b in zip(*map(tf.nest.flatten, (expected, results)), strict=True):
+        assert a.dtype == b.dtype
+        assert np.linalg.norm(a - b) <= rtol * np.linalg.norm(a), (a, b)
 
 
 def agree(mesh, *kinds):
-    """Each kind is engine-dtype."""
-    own = dtensor.unpack(rf.distribute.shard(np.arange(8.0), mesh))
-    assert all(len(part) == 8 // mesh.size for part in own), "each device has its own examples only"
+    """Compares engines on the mesh with ordinary ones; each kind is METHOD-DTYPE."""
+    parts = dtensor.unpack(rf.distribute.shard(np.arange(8.0), mesh))
+    assert all(len(part) == 8 // mesh.size for part in parts), "each device has only its own examples"
     for kind in kinds:
         method, dtype = kind.split("-")
         if method == "columns":
-            columns(mesh, dtype)
+            compare_columns(kind, mesh, dtype)
             continue
         build = {"reverse": cleaning, "checkpointed": cleaning, "online": regression}.get(method, network)
-        alone, params, hypers = build(dtype)
-        expected = follow(ENGINES[method](alone), params, hypers)
-        found = follow(rf.distribute.on_mesh(ENGINES[method](build(dtype, mesh)[0]), mesh), params, hypers)
-        for one, many in zip(expected, found, strict=True):
-            for a, b in zip(*map(tf.nest.flatten, (one, many)), strict=True):
-                assert a.dtype == b.dtype
-                assert np.linalg.norm(a - b) <= RTOL[dtype] * np.linalg.norm(a), kind
-        print(kind, "agrees", flush=True)
+        problem, params, hypers = build(dtype)
+        on_mesh = rf.distribute.on_mesh(ENGINES[method](build(dtype, mesh)[0]), mesh)
+        compare(kind, ENGINES[method](problem), on_mesh, params, hypers)
 
 
-def columns(mesh, dtype):
-    """Nine columns over the processes, forward in chunks of two and in real time, against all of them in one."""
+def compare_columns(kind, mesh, dtype):
+    """Nine columns divided over the processes, forward in chunks of two and in real time."""
     problem, params, hypers = regression(dtype)
     problem = rf.Problem(problem.dynamics, problem.objective, 6, problem.batches, problem.validation)
     hypers = {**hypers, "l2": np.linspace(0.01, 0.08, 8).reshape(4, 2)}
@@ -112,16 +127,14 @@ def columns(mesh, dtype):
         (ENGINES["forward"](problem), rf.distribute.forward_columns(problem, mesh, 2, jit_compile=False)),
         (ENGINES["real_time"](problem), rf.distribute.real_time_columns(problem, 3, mesh, jit_compile=False)),
     ]
-    for one, many in pairs:
-        for a, b in zip(*map(tf.nest.flatten, (follow(e, params, hypers) for e in (one, many))), strict=True):
-            assert np.linalg.norm(a - b) <= RTOL[dtype] * np.linalg.norm(a)
-    own = many.start(params, hypers).sensitivity.shape[0]
-    assert own == -(-9 // mesh.size), "each process carries its own columns"
-    print(f"columns-{dtype} agrees", flush=True)
+    for ordinary, divided in pairs:
+        compare(kind, ordinary, divided, params, hypers)
+    carried = divided.start(params, hypers).sensitivity.shape[0]
+    assert carried == -(-9 // mesh.size), "each process carries only its own columns"
 
 
 def traffic(mesh, method, rate):
-    """Bytes on loopback for each training step, by the difference of 20 and 10 steps; 8,000 weights of 8 bytes."""
+    """Prints the bytes on loopback per training step, from runs of 20 and 10 steps; there are 8,000 weights of 8 bytes."""
     rng = np.random.default_rng(0)
     data = rng.normal(size=(16, 2000)), rng.integers(0, 4, 16)
     batches = rf.batches.full(rf.distribute.shard(data, mesh))
@@ -136,13 +149,13 @@ def traffic(mesh, method, rate):
         engine = rf.distribute.on_mesh(ENGINES[method](problem), mesh)
         arguments = np.zeros((2000, 4)), {"lr": 0.1, "scale": 0.9} if tuned else {"scale": 0.9}
         engine(*arguments)
-        return min(_loopback(lambda: engine(*arguments)) for _ in range(5))  # others may use it too
+        return min(_loopback(lambda: engine(*arguments)) for _ in range(5))  # other programs may use it too
 
     print((bytes_of(20) - bytes_of(10)) / 10, flush=True)
 
 
 def _loopback(action):
-    """The bytes that arrived on loopback meanwhile."""
+    """The bytes that arrive on loopback while `action` runs."""
 
     def now():
         lines = Path("/proc/net/dev").read_text().splitlines()
@@ -156,12 +169,13 @@ def _loopback(action):
 def die(state, hypers, k):
     """A metric that kills process 1 in its second hyper-iteration."""
     if k == 1 and os.environ["DTENSOR_CLIENT_ID"] == "1":
+        print(f"killed at {time.monotonic()}", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     return {}
 
 
 def freeze(state, hypers, k):
-    """A metric that stops process 1 in its second hyper-iteration, as if its host were gone; killed 50 seconds later."""
+    """A metric that stops process 1 in its second hyper-iteration, as if its host had failed, and kills it after 50 s."""
     if k == 1 and os.environ["DTENSOR_CLIENT_ID"] == "1":
         subprocess.Popen(["sh", "-c", f"sleep 50; kill -KILL {os.getpid()}"])
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -169,14 +183,14 @@ def freeze(state, hypers, k):
 
 
 def stop(state, hypers, k):
-    """A metric by which process 1 gets a signal in its second hyper-iteration."""
+    """A metric that sends process 1 a signal in its second hyper-iteration."""
     if k == 1 and os.environ["DTENSOR_CLIENT_ID"] == "1":
         os.kill(os.getpid(), signal.Signals[os.environ.get("SIGNAL", "SIGTERM")])
     return {}
 
 
 def run(mesh, directory, metrics=None):
-    """A run with checkpoints; prints its hypers to the bit."""
+    """A run with checkpoints; prints the bits of its hypers."""
     problem, params, hypers = cleaning("float32", mesh)
     engine = rf.distribute.on_mesh(ENGINES["reverse"](problem), mesh)
     optimizer = rf.projected_adam(0.02, {"weights": rf.BoxL1Ball(15.0)})
@@ -187,18 +201,24 @@ def run(mesh, directory, metrics=None):
 
 
 def run_columns(mesh, directory, metrics=None):
-    """A run in real time whose processes carry columns, and write checkpoints, of their own; prints its hypers."""
+    """A run in real time, where each process has its own columns and checkpoints; prints the bits of its hypers."""
     problem, params, hypers = regression("float32")
-    own = Path(directory) / os.environ["DTENSOR_CLIENT_ID"]
-    rf.distribute.same_checkpoint(own, mesh)
+    checkpoints = Path(directory) / os.environ["DTENSOR_CLIENT_ID"]
+    rf.distribute.same_checkpoint(checkpoints, mesh)
     engine = rf.distribute.real_time_columns(problem, 3, mesh, jit_compile=False)
     tuner = rf.HyperOptimizer(engine, rf.projected_adam(0.01), metrics=metrics)
-    result = tuner.run(params, hypers, 4, checkpoint_dir=own)
+    result = tuner.run(params, hypers, 4, checkpoint_dir=checkpoints)
     print([value.numpy().tobytes().hex() for value in result.hypers.values()], flush=True)
 
 
+def agree_and_die(mesh, directory, *kinds):
+    """Two scenarios in the same processes, which take long to start."""
+    agree(mesh, *kinds)
+    run(mesh, directory, die)
+
+
 def leave(mesh):
-    """Process 1 ends well, but too early."""
+    """Process 1 ends normally, but too early."""
     problem, params, hypers = cleaning("float32", mesh)
     engine = rf.distribute.on_mesh(ENGINES["reverse"](problem), mesh)
     engine(params, hypers)
@@ -209,12 +229,13 @@ def leave(mesh):
 def differ(mesh):
     """Hypers that are not the same in all processes."""
     problem, params, hypers = cleaning("float32", mesh)
-    own = float(os.environ["DTENSOR_CLIENT_ID"])
-    rf.distribute.on_mesh(ENGINES["reverse"](problem), mesh)(params, {"weights": hypers["weights"] + own})
+    process = float(os.environ["DTENSOR_CLIENT_ID"])
+    rf.distribute.on_mesh(ENGINES["reverse"](problem), mesh)(params, {"weights": hypers["weights"] + process})
 
 
 SCENARIOS = {
     "agree": agree,
+    "agree_and_die": agree_and_die,
     "run": run,
     "die": lambda mesh, directory: run(mesh, directory, die),
     "freeze": lambda mesh, directory: run(mesh, directory, freeze),
@@ -228,6 +249,6 @@ SCENARIOS = {
 }
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which jobs in the background ignore
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
     rf.distribute.initialize(devices=int(os.environ.get("DEVICES", 1)))
     SCENARIOS[sys.argv[1]](rf.distribute.mesh(), *sys.argv[2:])

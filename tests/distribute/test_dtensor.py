@@ -1,28 +1,22 @@
-"""Engines are plain ops: inputs sharded over two logical devices give the same hypergradients."""
-
-import subprocess
-import sys
-from pathlib import Path
+"""Engines consist of ordinary ops: inputs sharded over two logical devices give the same hypergradients."""
 
 import pytest
 
-METHODS = [
-    "reverse",
-    "checkpointed",
-    "forward",
-    "forward_many",
-    "forward_chunked",
-    "real_time",
-    "reverse_fixed",
-    "forward_fixed",
-]
+from tests.distribute.dtensor_child import ENGINES
+from tests.support.processes import launch
 
 
-@pytest.mark.parametrize("mode", ["graph", pytest.param("jit", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("method", METHODS)
-def test_sharded_inputs_give_the_same(method, mode):
+@pytest.mark.parametrize(
+    ("mode", "methods"),
+    [
+        ("graph", ["reverse", "checkpointed", "forward", "real_time"]),
+        pytest.param("graph", list(ENGINES), marks=pytest.mark.slow),
+        pytest.param("jit", list(ENGINES), marks=pytest.mark.slow),
+    ],
+    ids=["graph", "graph-all", "jit-all"],
+)
+def test_sharded_inputs_give_the_same_hypergradients(mode, methods):
     """In a fresh process, because logical devices cannot be added to a running one."""
-    command = [sys.executable, "-m", "tests.distribute.dtensor_child", method, mode]
-    child = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=300)
-    assert child.returncode == 0, child.stderr[-3000:]
-    assert child.stdout.endswith("agree\n")
+    (child,) = launch(1, mode, *methods, module="tests.distribute.dtensor_child", timeout=600.0)
+    assert child.code == 0, child.err[-3000:]
+    assert child.out.splitlines() == [f"{method} agrees" for method in methods]

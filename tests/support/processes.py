@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[2]
 
 
 class Ended(NamedTuple):
-    """The exit code of a process, what it printed, and the seconds until it and all processes before it had ended."""
+    """The exit code of a process, what it printed, and when (`time.monotonic`) it and all processes before it had ended."""
 
     code: int
     out: str
     err: str
-    seconds: float
+    at: float
 
 
 def free_ports(number: int) -> list[int]:
@@ -48,12 +48,12 @@ def launch(processes: int, *arguments: object, module: str, timeout: float = 120
         )
         for i in range(processes)
     ]
-    began = time.monotonic()
+    deadline = time.monotonic() + timeout
     try:
         ended = []
         for child in children:
-            printed = child.communicate(timeout=max(began + timeout - time.monotonic(), 1.0))
-            ended.append(Ended(child.returncode, *printed, time.monotonic() - began))
+            printed = child.communicate(timeout=max(deadline - time.monotonic(), 1.0))
+            ended.append(Ended(child.returncode, *printed, time.monotonic()))
         return ended
     finally:
         for child in children:

@@ -1,0 +1,39 @@
+"""Environment variables describe the processes of a run; an error names the variable that is wrong."""
+
+import pytest
+
+from rfho2.distribute import cluster
+
+TWO = {"DTENSOR_JOBS": "a:1,b:2", "DTENSOR_CLIENT_ID": "1"}
+
+
+def test_the_environment_lists_the_processes():
+    assert cluster.read({}) == cluster.Cluster([], 0, 0)
+    assert cluster.read({"DTENSOR_JOBS": "a:1"}).jobs == [], "a single process has no others to join"
+    assert cluster.read(TWO) == cluster.Cluster(["a:1", "b:2"], 1, 0)
+    assert cluster.read({**TWO, "DTENSOR_NUM_CLIENTS": "2", "RFHO2_WATCH_PORT": "77"}).watch_port == 77
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"DTENSOR_CLIENT_ID": "2"}, "DTENSOR_CLIENT_ID is 2; with 2 processes in DTENSOR_JOBS it has to be from 0 to 1"),
+        (
+            {"DTENSOR_CLIENT_ID": "one"},
+            "DTENSOR_CLIENT_ID is 'one'; set it to an integer, at least 0, different in each process",
+        ),
+        ({"DTENSOR_NUM_CLIENTS": "3"}, "DTENSOR_NUM_CLIENTS is 3, but DTENSOR_JOBS lists 2"),
+        ({"DTENSOR_JOBS": "a:1,b"}, "DTENSOR_JOBS is 'a:1,b': 'b' is not host:port"),
+        ({"DTENSOR_JOBS": "a:1,a:1"}, "DTENSOR_JOBS is 'a:1,a:1', which lists an address twice"),
+        ({"RFHO2_WATCH_PORT": "-1"}, "RFHO2_WATCH_PORT is '-1'; set it to an integer, at least 0."),
+    ],
+)
+def test_a_wrong_variable_is_named(wrong, message):
+    with pytest.raises(ValueError) as raised:
+        cluster.read({**TWO, **wrong})
+    assert message in str(raised.value)
+
+
+def test_a_missing_process_index_is_reported():
+    with pytest.raises(ValueError, match="DTENSOR_CLIENT_ID is not set"):
+        cluster.read({"DTENSOR_JOBS": "a:1,b:2"})
