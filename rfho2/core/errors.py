@@ -1,4 +1,4 @@
-"""Every check of user input, with its message: the argument, its value, what to do."""
+"""Checks of user input that several folders share; a message names the argument, shows its value and says what to do."""
 
 from __future__ import annotations
 
