@@ -1,18 +1,24 @@
-"""The experiments that the page of results knows: how to tell what each wrote, and how to show it."""
+"""The experiments that the page of results knows: how to recognise what each wrote, and how to show it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from experiments.benchmarks import peers as peer_benchmark
-from experiments.complexity import report as complexity_report
+from experiments.benchmarks import peers
+from experiments.complexity import slopes
 
 Content = dict[str, Any]
 
 
 class Piece(NamedTuple):
-    """A file of an experiment: its name, where * is a method; a caption, where {} is; whether every run writes it."""
+    """A file of an experiment.
+
+    Attributes:
+      name: its name, where * stands for a method.
+      caption: its caption, where {} stands for that method.
+      always: whether every run writes it.
+    """
 
     name: str
     caption: str
@@ -20,15 +26,16 @@ class Piece(NamedTuple):
 
 
 class Experiment(NamedTuple):
-    """How to tell the results of a binary, and how to show them.
+    """How to recognise the results of a binary, and how to show them.
 
     Attributes:
-      name: of the module.
-      key: that only rows of its results have.
+      name: the name of the module.
+      title, what: the heading of its chapter, and a sentence about it.
+      key: a field that only rows of its results have.
       pieces: tables and figures in their order.
-      table: a table of its results, where the binary writes none, and its caption.
-      file: that has its results.
-      flags: of the command that is suggested.
+      table, caption: a table of its results, for a binary that writes none, and the caption of that table.
+      file: the file that has its results.
+      flags: the flags of the suggested command.
     """
 
     name: str
@@ -43,14 +50,14 @@ class Experiment(NamedTuple):
 
 
 def settings_table(content: Content) -> str:
-    """F1 of each setting, at the end of its run and at best."""
+    """F1 of each setting, at the end of its run and the best one."""
     lines = ["| setting | value | F1 at the end | F1 at best |", "|---|---|---|---|"]
     rows = content["results"]
     return "\n".join(lines + [f"| {r['setting']} | {r['value']:g} | {r['f1'][-1]:.4f} | {max(r['f1']):.4f} |" for r in rows])
 
 
 def digits_table(content: Content) -> str:
-    """Where the training in real time ended."""
+    """Accuracies and hypers at the end of the training in real time."""
     last, config = content["results"][-1], content["config"]
     accuracies = [f"{100 * last[f'{part} accuracy']:.2f}" for part in ("training", "validation", "test")]
     hypers = [f"{last['lr']:.4f}", f"{last['mu']:.3f}", f"{last['l2']:.2e}"]
@@ -60,36 +67,36 @@ def digits_table(content: Content) -> str:
 
 
 def peers_table(content: Content) -> str:
-    """As the binary prints it."""
+    """The tables that the binary prints."""
     tables = []
     for case, costs in content["timing"].items():
-        outcomes = {n: peer_benchmark.Outcome(0.0, cost["seconds"], cost["peak_bytes"]) for n, cost in costs.items()}
-        tables.append(peer_benchmark.report(case, outcomes) + "\n")
+        outcomes = {name: peers.Outcome(0.0, cost["seconds"], cost["peak_bytes"]) for name, cost in costs.items()}
+        tables.append(peers.report(case, outcomes) + "\n")
     return "\n".join(tables)
 
 
 EXPERIMENTS = (
     Experiment(
         "data_hyper_cleaning", "Data hyper-cleaning (paper, 5.1)",
-        "Half of the training digits carry a wrong label. A weight for each digit, tuned on clean ones, tells which.",
+        "Half of the training digits have a wrong label. One weight per digit, tuned on clean ones, tells which.",
         "accuracy_weighted",
         (
             Piece("table_1.md", "Table 1: test accuracy, and F1 of the discarded digits; means over seeds ± half the range"),
             Piece("figure_2.png", "Figure 2: accuracies, and digits discarded, corrupted and clean, by hyper-iterations"),
-            Piece("discarded_first.png", "The digits that were discarded first, with the label given and the true one"),
+            Piece("discarded_first.png", "The digits that were discarded first, with their given and their true label"),
         ),
         flags=" --preset=quick",
     ),
     Experiment(
         "hyper_cleaning_settings", "Settings of data hyper-cleaning",
-        "What inner steps, learning rates and the number of hyper-iterations do to F1.",
+        "How F1 depends on inner steps, learning rates and the number of hyper-iterations.",
         "setting",
         (Piece("settings.png", "F1 along each run; one setting is varied at a time, the thick line is the default"),),
         settings_table, "F1 of the discarded digits for each setting, the others at their defaults",
     ),
     Experiment(
         "task_interactions", "Learning task interactions (paper, 5.2)",
-        "Few examples of each class: a matrix C, tuned on a few others, says which classes are to be alike.",
+        "Few examples of each class: a matrix C, tuned on a few others, tells which classes should be alike.",
         "accuracy_refit",
         (
             Piece("table_2.md", "Table 2: accuracy ± standard deviation; paired differences ± half a 95 % interval"),
@@ -103,12 +110,12 @@ EXPERIMENTS = (
     ),
     Experiment(
         "phone_classification", "Phone classification in real time (paper, 5.3)",
-        "Learning rate, momentum and the weight of a secondary task are tuned while the network trains, once.",
+        "Learning rate, momentum and the weight of a secondary task are tuned during a single training.",
         "last_accuracy",
         (
             Piece("table_3.md", "Table 3: accuracy on frames of the test speakers, of the best and of the last state"),
             Piece("comparisons.md", "Paired differences of test accuracy, ± half a 95 % interval; each fold counts once"),
-            Piece("table_5.md", "Table 5: best validation accuracy within parts of the budget, and test accuracy"),
+            Piece("table_5.md", "Table 5: best validation accuracy within fractions of the budget, and test accuracy"),
             Piece("figure_4.png", "Figure 4: RTHO-NT: accuracies, validation error and hyperparameters as it trains", False),
             Piece("figure_4_*.png", "{}: accuracies, validation error and hyperparameters as it trains", False),
         ),
@@ -118,14 +125,14 @@ EXPERIMENTS = (
         "Learning rate, momentum and L2 weight start at 0 and are tuned while a network learns digits.",
         "hypergradient/lr",
         (Piece("curves.png", "Accuracies, validation error and hyperparameters against training steps"),),
-        digits_table, "Where it ended",
+        digits_table, "At the end of the training",
     ),
     Experiment(
         "keras_real_time", "A Keras model in real time",
-        "A CNN is trained once from a bad learning rate, beside the best of many random trials.",
+        "A CNN is trained once from a bad learning rate, compared with the best of many random trials.",
         "number_of_hypers",
         (
-            Piece("table.md", "Test accuracy and seconds of everything; means over seeds"),
+            Piece("table.md", "Test accuracy and seconds of each method; means over seeds"),
             Piece("learning_rates.png", "Learning rate and validation loss while the CNN trains"),
         ),
         flags=" --preset=quick",
@@ -135,27 +142,28 @@ EXPERIMENTS = (
         "Seconds against the number of hypers, memory against the number of weights.",
         "panel",
         (
-            Piece("table.md", "Seconds and peak memory of one hypergradient; the paper's are of other hardware"),
+            Piece("table.md", "Seconds and peak memory of one hypergradient; the paper used other hardware"),
             Piece("figure_a.png", "Seconds against hypers, and peak memory against weights"),
         ),
         flags=" --preset=quick",
     ),
     Experiment(
-        "complexity", "How costs grow", "Seconds against steps and hypers, beside what theory says.", "slope",
-        table=lambda content: complexity_report.slope_table(content["results"]), caption="Log-log slopes of seconds",
+        "complexity", "How costs grow", "Seconds against steps and hypers, compared with theory.", "slope",
+        table=lambda content: slopes.table(content["results"]), caption="Log-log slopes of seconds",
         file="slopes.json", flags=" --slopes",
     ),
     Experiment(
-        "peer_benchmark", "Beside JAX and PyTorch", "The same computation by others: seconds and peak memory.", "contestant",
-        table=peers_table, caption="Seconds and peak memory; a ratio below 1 is in favour of rfho2",
+        "peer_benchmark", "Compared with JAX and PyTorch",
+        "The same computation in each framework: seconds and peak memory.", "contestant",
+        table=peers_table, caption="Seconds and peak memory; a ratio below 1 favours rfho2",
     ),
     *(
         Experiment(name, title, what, file=f"{name}.txt")
         for name, title, what in (
-            ("benchmark", "Costs beside plain training", "Reverse and forward mode, projections, memory."),
+            ("benchmark", "Costs relative to plain training", "Reverse and forward mode, projections, memory."),
             ("plan_benchmark", "What the planner predicts", "Seconds and memory, predicted and measured."),
             ("phone_benchmark", "Real time at the paper's size", "Seconds and memory with 15.68 million weights."),
         )
     ),
 )  # fmt: skip
-OTHER = Experiment("other", "Other results", "Not of an experiment that this page knows: as they are.")
+OTHER = Experiment("other", "Other results", "Results of experiments that this page does not know, shown unchanged.")

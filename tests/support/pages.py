@@ -1,0 +1,180 @@
+"""Results of every experiment as files, and a parser for the page that shows them."""
+
+import io
+import sys
+from html.parser import HTMLParser
+from unittest import mock
+
+import matplotlib.image
+import numpy as np
+
+from experiments.benchmarks import peers
+from experiments.common.results import write_results, write_text
+from experiments.complexity import experiment as complexity_experiment
+from experiments.complexity import report as complexity_report
+from experiments.complexity.slopes import SlopeConfig
+from experiments.complexity.tasks import METHODS
+from experiments.data_hyper_cleaning import experiment as cleaning_experiment
+from experiments.data_hyper_cleaning import report as cleaning_report
+from experiments.keras_real_time import experiment as keras_experiment
+from experiments.keras_real_time import report as keras_report
+from experiments.phone_classification import config as phone_config
+from experiments.phone_classification import report as phone_report
+from experiments.real_time_digits import experiment as digits_experiment
+from experiments.report import page
+from experiments.task_interactions import experiment as tasks_experiment
+from experiments.task_interactions import report as tasks_report
+
+VOID = {"meta", "img", "wbr"}
+
+
+class Page(HTMLParser):
+    """The elements of a page, with their attributes and text; its tags have to balance."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self._open = [], []
+        self.feed(text)
+        self.close()
+        assert not self._open, f"never closed: {self._open}"
+
+    def handle_starttag(self, tag, attributes):
+        element = {"tag": tag, "text": "", **dict(attributes)}
+        self.elements.append(element)
+        if tag not in VOID:
+            self._open.append(element)
+
+    def handle_endtag(self, tag):
+        assert self._open, f"</{tag}> closes nothing"
+        assert self._open.pop()["tag"] == tag, f"</{tag}> closes another element"
+
+    def handle_data(self, data):
+        for element in self._open:
+            element["text"] += data
+
+    def all(self, *tags, **attributes):
+        """The elements with one of these tags and all of these attributes."""
+        return [e for e in self.elements if e["tag"] in tags and all(e.get(k) == v for k, v in attributes.items())]
+
+    def article(self, place):
+        """The text under the heading of a directory."""
+        (article,) = self.articles(place)
+        return article
+
+    def articles(self, place):
+        """The texts under all headings of a directory."""
+        return [e["text"] for e in self.all("article") if e["text"].strip().startswith(place + "\n")]
+
+    @property
+    def notes(self):
+        """What the page says is missing or broken."""
+        return [e["text"] for e in self.all("p") if e.get("class") == "note"]
+
+
+def png(height=2, width=3):
+    """A tiny image."""
+    file = io.BytesIO()
+    matplotlib.image.imsave(file, np.random.default_rng(0).random((height, width, 3)), format="png")
+    return file.getvalue()
+
+
+def fill(directory, config, rows, timing, texts=(), figures=()):
+    """A directory as an experiment leaves it."""
+    write_results(directory / "results.json", config, rows, timing)
+    for name, text in dict(texts).items():
+        write_text(directory / name, text)
+    for name in figures:
+        for suffix in ("png", "pdf"):
+            (directory / f"{name}.{suffix}").write_bytes(png())
+
+
+def cleaning(directory, method="DH-1000"):
+    """Data hyper-cleaning."""
+    accuracies = {"accuracy": 0.9042, "accuracy_weighted": 0.9047}
+    rows = [{"method": method, "seed": 0, **accuracies, "f1": 0.948, "TP": 2395, "FP": 157, "discarded": 2552}]
+    texts = {"table_1.md": cleaning_report.table_1(rows)}
+    fill(directory, cleaning_experiment.Config(), rows, {"whole run": 125.0}, texts, ["figure_2", "discarded_first"])
+
+
+def tasks(directory):
+    """Task interactions."""
+    row = {"data": "cifar10, 5 per class", "method": "HMTL-S", "validation_accuracy": 0.8, "accuracy": 0.7, "C/sum": 1e-3}
+    rows = [{**row, "seed": seed, "accuracy_refit": 0.75 + seed / 100} for seed in range(5)]
+    rows += [{**row, "method": "Jawanpuria p=4/3"} for row in rows]
+    texts = {"table_2.md": tasks_report.table(rows, ["HMTL-S"])}
+    texts["edges_HMTL-S.md"] = "| HMTL-S: mean C_jk | mean over splits |\n|---|---|\n| across | 7.39e-06 |\n"
+    config = tasks_experiment.Config(seeds=tuple(range(5)))
+    figures = ["figure_3", "heat_map_HMTL-S", "heat_map_Jawanpuria_p=4_3"]
+    fill(directory, config, rows, {"whole run": 2.0}, texts, figures)
+
+
+def phones(directory):
+    """Phone classification."""
+    curve = [{"seconds": s, "steps": 20 * s, "validation accuracy": 0.3} for s in (1, 2, 3)]
+    row = {"method": "RTHO-NT", "fold": 0, "seed": 0, "accuracy": 0.3, "last_accuracy": 0.31, "validation_accuracy": 0.32}
+    records = [{**row, "steps": 60, "curve": curve}, {**row, "method": "RTHO", "steps": 60, "curve": curve}]
+    config = phone_config.Config()
+    texts = {"table_3.md": phone_report.table_3(records), "comparisons.md": phone_report.comparisons(records)}
+    texts["table_5.md"] = phone_report.table_5(records, config)
+    rows = [{name: value for name, value in record.items() if name != "curve"} for record in records]
+    fill(directory, config, rows, {"whole run": 150.0}, texts, ["figure_4", "figure_4_RTHO"])
+
+
+def costs(directory):
+    """Complexity: measurements and slopes."""
+    rows = []
+    for panel in ("seconds", "memory"):
+        for method in METHODS:
+            row = {
+                "panel": panel,
+                "method": method,
+                "hypers": 22,
+                "hidden": 171,
+                "steps": 50,
+                "truncate": 10,
+                "seconds": 1.5,
+            }
+            missing = "not run: needs about 9.0 GB" if method == "reverse" else None
+            rows.append({**row, "weights": 165_361, "peak_bytes": 10**9, "extrapolated": False, "missing": missing})
+    fill(directory, complexity_experiment.Config(), rows, {}, {"table.md": complexity_report.table(rows)}, ["figure_a"])
+    law = {"method": "forward", "against": "T", "values": [100, 1600], "seconds": [1.0, 16.0], "slope": 1.0}
+    slopes = [{**law, "least": 0.95, "most": 1.05}]
+    write_results(directory / "slopes.json", SlopeConfig(), slopes, {"whole run": 9.0})
+
+
+def others(root):
+    """The experiments that write one table or figure, or only print."""
+    settings = [{"setting": "steps", "value": 10, "f1": [0.0, 0.95, 0.9]}]
+    fill(root / "settings", cleaning_experiment.Config(), settings, {}, figures=["settings"])
+    row = {"iteration": 0, "lr": 0.125, "mu": 0.26, "l2": 5.9e-4, "hypergradient/lr": 0.1}
+    row |= {f"{part} accuracy": 0.9265 for part in ("training", "validation", "test")}
+    fill(root / "digits", digits_experiment.Config(), [row], {"seconds": 44.0}, figures=["curves"])
+    row = {"seed": 0, "number_of_hypers": 1, "method": "real time, 10 times too large", "test": 0.96}
+    texts = {
+        "table.md": keras_report.table(
+            [{**row, "seconds": 20.0, "ratio": 0.2}, {**row, "method": "random search", "seconds": 99.0, "ratio": 1.0}]
+        )
+    }
+    fill(root / "keras", keras_experiment.Config(), [row], {"seconds": [20.0]}, texts, ["learning_rates"])
+    record = peers.Record(("mlp_forward",), peers={"jax": "0.10.2"})
+    outcomes = {"rfho2": peers.Outcome(0.0, 2.0), "JAX, jacfwd": peers.Outcome(1e-8, 4.0)}
+    peers.write(root / "peers" / "results.json", record, {"mlp_forward": outcomes})
+    (root / "benchmark.txt").write_text("jit    plain training           2.17 ms a step    1.00 x\n")
+    (root / "plan_benchmark.txt").write_text("seconds     memory\n\n| network | seconds |\n|---|---|\n| reverse | 3.60 |\n")
+
+
+def write_everything(root):
+    """Something of each experiment, most of it under names that a user might choose."""
+    for make, place in ((cleaning, "a"), (tasks, "b/cifar10_5_per_class"), (phones, "c"), (costs, "d")):
+        with mock.patch.object(sys, "argv", [f"/somewhere/experiments/{make.__name__}.py", "--preset=quick"]):
+            make(root / place)
+    others(root)
+    for internal in ("a/runs/DH-1000-seed-0/checkpoints", "c/tensorboard"):
+        (root / internal).mkdir(parents=True)
+
+
+def shown(root):
+    """The page of a directory."""
+    output = root / "report.html"
+    page.write(root, output)
+    return Page(output.read_text(encoding="ascii"))
