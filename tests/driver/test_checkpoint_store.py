@@ -88,9 +88,10 @@ def test_new_checkpoints_replace_damaged_ones_of_later_hyper_iterations(tmp_path
         halve(checkpoint(tmp_path, k) / "arrays.npz")
     with pytest.warns(UserWarning, match="damaged"):
         broken(3, tmp_path)
+    assert numbers(tmp_path) == [2, 3]
     start = Start()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("error")
         result = run(tmp_path, callbacks=[start])
     assert start.first == 3
     assert_identical(result, straight())

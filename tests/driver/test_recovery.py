@@ -7,6 +7,10 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2.core import errors
+from rfho2.driver import recovery
+from rfho2.driver.run_state import LastGood, RunState
+from tests.support.tuning import same_bits
 
 WALL = 1.5  # hypers above it give NaN
 
@@ -51,9 +55,10 @@ def test_the_smaller_rate_is_kept():
     assert all(np.isfinite(row["value"]) for row in result.history)
 
 
-def test_without_recovery_a_run_ends_with_an_error():
-    with pytest.raises(rf.DivergenceError, match="hyper-iteration 1"):
-        run(tuner(on_divergence="raise"))
+def test_by_default_a_run_ends_with_an_error():
+    for driver in (tuner(on_divergence="raise"), rf.HyperOptimizer(engine("reverse"), adam(2.0))):
+        with pytest.raises(rf.DivergenceError, match="hyper-iteration 1"):
+            run(driver)
 
 
 def test_there_is_nothing_to_return_to_at_the_first_hyper_iteration():
@@ -125,8 +130,26 @@ def test_a_function_that_returns_the_same_hypers_is_not_asked_again():
     with pytest.raises(rf.DivergenceError):
         run(tuner(on_divergence=lambda hypers: tries.append(1) or hypers), start=1.6)
     assert len(tries) == 1
-    result = run(tuner(rate=1e-6, on_divergence=lambda hypers: hypers, limit=lambda history: 0.0), 2)
+    tries.clear()
+    result = run(tuner(rate=1e-6, on_divergence=lambda hypers: tries.append(1) or hypers, limit=lambda history: 0.0), 2)
+    assert len(tries) == 2  # once in each hyper-iteration
     assert len(result.history) == 2  # above the limit but finite: there is nothing better
+
+
+def test_given_hypers_start_with_a_fresh_optimiser_and_without_sensitivity():
+    online, optimizer, hypers = engine("real_time"), adam(0.1), {"h": tf.constant(0.5)}
+    carry = online.start(tf.constant(1.0), hypers)
+    carry = carry._replace(sensitivity=tf.nest.map_structure(tf.ones_like, carry.sensitivity), t=tf.constant(4))
+    _, opt_state = optimizer.update({"h": tf.constant(3.0)}, optimizer.init(hypers), hypers)
+    good = LastGood(hypers, opt_state, hypers)
+    now = RunState(2, hypers, opt_state, carry, carry.state, None, [], good, ("an earlier setback",), 1)
+    error = errors.diverged(2, {"value": np.nan})
+    back = recovery.retry_from(now, error, lambda hypers: {"h": hypers["h"] / 2}, online, optimizer)
+    assert (back.k, float(back.hypers["h"]), back.good, back.in_a_row) == (2, 0.25, None, 2)
+    assert back.setbacks == ("an earlier setback", error.what)
+    assert same_bits(back.opt_state, optimizer.init(back.hypers))
+    assert not np.any(tf.nest.flatten(back.carry.sensitivity))
+    assert same_bits([back.carry.state, back.carry.t], [carry.state, carry.t])
 
 
 # Clipping
