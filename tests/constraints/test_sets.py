@@ -23,6 +23,7 @@ from tests.support.projections import (
     feasible,
     project,
     project_in_graph,
+    quick_in_float64,
     reference,
     shape_for,
 )
@@ -45,7 +46,7 @@ def test_projection_is_feasible_idempotent_and_equal_to_the_reference(constraint
         np.testing.assert_array_equal(x == 0, right == 0)
 
 
-@both_dtypes
+@quick_in_float64
 @every_set
 def test_projection_makes_an_obtuse_angle_with_random_feasible_points(constraint, dtype):
     rng = np.random.default_rng(seed(2))
@@ -58,7 +59,7 @@ def test_projection_makes_an_obtuse_angle_with_random_feasible_points(constraint
             assert inner <= 32 * eps(dtype) * np.linalg.norm(y - x) * (np.linalg.norm(z) + np.linalg.norm(x)), (y, z)
 
 
-@both_dtypes
+@quick_in_float64
 @every_set
 def test_random_feasible_points_are_contained_and_their_own_projection_to_the_bit(constraint, dtype):
     rng = np.random.default_rng(seed(3))
@@ -68,7 +69,7 @@ def test_random_feasible_points_are_contained_and_their_own_projection_to_the_bi
         assert_same_bits(project_in_graph(constraint, z, dtype), z)
 
 
-@both_dtypes
+@quick_in_float64
 @every_set
 def test_projection_is_the_same_eagerly_and_in_a_graph(constraint, dtype):
     rng = np.random.default_rng(seed(4))

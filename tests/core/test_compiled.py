@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import rfho2 as rf
 from tests.support.engines import ENGINES, every_engine
-from tests.support.problems import tanh_network
+from tests.support.problems import cosh_valley
 
 SLOW = [pytest.param(*pair, marks=pytest.mark.slow) for pair in (("reverse", False), ("forward", None), ("real_time", None))]
 
@@ -18,7 +18,7 @@ SLOW = [pytest.param(*pair, marks=pytest.mark.slow) for pair in (("reverse", Fal
     [("reverse", None), ("forward", False), ("real_time", False), *SLOW],
 )
 def test_one_trace_for_many_calls(name, jit_compile):
-    case, calls = tanh_network(), []
+    case, calls = cosh_valley(), []
 
     def loss(params, hypers, batch):
         calls.append(1)
@@ -64,7 +64,7 @@ def test_an_error_in_the_users_code_is_not_mistaken_for_one_of_xla():
 
 @every_engine
 def test_autograph_rewrites_nothing(method, caplog):
-    case = tanh_network()
+    case = cosh_valley()
     problem = rf.Problem(rf.momentum(case.loss, "lr", 0.5), case.objective, 3, case.batches, case.validation)
     with caplog.at_level("WARNING"), warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -100,7 +100,7 @@ def test_the_size_of_the_reverse_graph_does_not_grow_with_the_number_of_steps():
 
 
 def test_same_inputs_give_the_same_bits():
-    case = tanh_network(tf.float32)
+    case = cosh_valley(tf.float32)
     problem = rf.Problem(rf.momentum(case.loss, "lr", 0.9), case.objective, 9, case.batches, case.validation)
     for engine in (rf.reverse(problem), rf.forward(problem, jit_compile=False)):
         first, second = (engine(case.params, {"lr": 0.1, "l2": 0.01}) for _ in range(2))

@@ -152,7 +152,7 @@ def test_a_step_that_changes_a_dtype():
 
 def test_an_integer_leaf_of_the_state():
     dynamics = rf.Dynamics(lambda w, h: (w, tf.constant(0)), lambda s, h, b, t: (s[0] * h["lr"], s[1] + 1), lambda s: s[0])
-    with refuses(TypeError, "state leaf '1'", "int32", "step gets t"):
+    with refuses(TypeError, "state leaf '1'", "int32", "step receives t"):
         run(dynamics=dynamics)
 
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from tests.support.problems import assert_agree, build, differences, tanh_network
+from tests.support.problems import assert_agree, build, cosh_valley, differences
 
 METHODS = pytest.mark.parametrize("method", [rf.reverse, rf.forward])
 COMPILERS = pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "jit"])
@@ -27,7 +27,7 @@ def doubles(**hypers):
 @METHODS
 @COMPILERS
 def test_two_objectives_each_tune_their_own_hypers(method, jit_compile):
-    case = tanh_network()
+    case = cosh_valley()
     training = rf.batches.full(case.batches(tf.constant(0)))
     objectives = {
         "validation": rf.Objective(case.objective, hypers=["l2"]),
@@ -49,7 +49,7 @@ def test_two_objectives_each_tune_their_own_hypers(method, jit_compile):
 @COMPILERS
 @pytest.mark.parametrize("every", [1, 3])
 def test_running_cost(method, every, jit_compile):
-    case = tanh_network()
+    case = cosh_valley()
     cost = lambda p, hypers, batch: hypers["weight"] * case.objective(p, hypers, batch)  # noqa: E731
     problem = rf.Problem(rf.momentum(case.loss, "lr", 0.5), rf.RunningCost(cost, every), 7, case.batches, case.validation)
     hypers = doubles(lr=0.1, l2=0.02, weight=1.5)
@@ -65,7 +65,7 @@ def test_running_cost(method, every, jit_compile):
 
 @METHODS
 def test_running_and_final_objectives_together(method):
-    case = tanh_network()
+    case = cosh_valley()
     objectives = {
         "speed": rf.Objective(rf.RunningCost(case.objective, every=2), hypers=["lr"]),
         "end": rf.Objective(case.objective, hypers=["l2"]),
@@ -103,7 +103,7 @@ def test_truncation_to_all_steps_is_the_full_reverse():
 
 @pytest.mark.parametrize("running", [False, True])
 def test_truncation_treats_the_state_before_it_as_constant(running):
-    case, k = tanh_network(), 3
+    case, k = cosh_valley(), 3
     objective = rf.RunningCost(case.objective, every=2) if running else case.objective
     hypers = doubles(lr=0.1, l2=0.02)
     problem = rf.Problem(rf.momentum(case.loss, "lr", 0.5), objective, 7, case.batches, case.validation)

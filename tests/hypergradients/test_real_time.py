@@ -5,12 +5,12 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from tests.support.problems import assert_agree, build, optimisers, tanh_network
+from tests.support.problems import assert_agree, build, cosh_valley, optimisers
 
 
 @pytest.mark.parametrize("optimiser", optimisers("momentum"))
 def test_one_hyper_batch_of_all_steps_is_forward_mode(optimiser):
-    problem, params, hypers = build("softmax_regression", optimiser)
+    problem, params, hypers = build("quadratic", optimiser)
     once = rf.real_time(problem, problem.steps, jit_compile=False)(params, hypers)
     forward = rf.forward(problem, jit_compile=False)(params, hypers)
     assert_agree(once.grads, forward.grads, rtol=1e-10)
@@ -20,7 +20,7 @@ def test_one_hyper_batch_of_all_steps_is_forward_mode(optimiser):
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "jit"])
 def test_without_updates_the_second_hyper_batch_ends_where_forward_does(jit_compile):
     """t continues (Adam counts steps, minibatches differ) and Z is carried."""
-    problem, params, hypers = build("tanh_network", "adam", steps=6)
+    problem, params, hypers = build("quadratic", "adam", steps=6)
     engine = rf.real_time(problem, 3, jit_compile=jit_compile)
     carry = engine.start(params, hypers)
     for k in range(2):
@@ -30,7 +30,7 @@ def test_without_updates_the_second_hyper_batch_ends_where_forward_does(jit_comp
 
 
 def test_carry_false_forgets_at_each_hyper_batch():
-    problem, params, hypers = build("tanh_network", "momentum", steps=6)
+    problem, params, hypers = build("quadratic", "momentum", steps=6)
     engine = rf.real_time(problem, 3, carry=False, jit_compile=False)
     carry = engine.start(params, hypers)
     for k in range(2):
@@ -41,7 +41,7 @@ def test_carry_false_forgets_at_each_hyper_batch():
 
 
 def test_running_cost_is_summed_over_one_hyper_batch():
-    case = tanh_network()
+    case = cosh_valley()
     make = lambda objective, steps: rf.Problem(  # noqa: E731
         rf.momentum(case.loss, "lr", 0.5), objective, steps, case.batches, case.validation
     )
@@ -56,7 +56,7 @@ def test_running_cost_is_summed_over_one_hyper_batch():
 
 
 def test_a_null_teacher_does_not_raise_and_only_the_rate_moves_first():
-    case = tanh_network()
+    case = cosh_valley()
     problem = rf.Problem(rf.momentum(case.loss, "lr", "mu"), case.objective, None, case.batches, case.validation)
     found = rf.real_time(problem, 4, jit_compile=False)(case.params, {"lr": 0.0, "mu": 0.0, "l2": 0.0})
     assert found.grads["lr"] != 0
@@ -65,7 +65,7 @@ def test_a_null_teacher_does_not_raise_and_only_the_rate_moves_first():
 
 
 def test_a_stream_gives_what_the_same_batches_by_index_give():
-    case = tanh_network()
+    case = cosh_valley()
     stacked = [case.batches(tf.constant(t)) for t in range(6)]
     dataset = tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(lambda *leaves: tf.stack(leaves), *stacked)).repeat()
     make = lambda batches: rf.Problem(rf.adam(case.loss, "lr"), case.objective, None, batches, case.validation)  # noqa: E731
@@ -81,7 +81,7 @@ def test_a_stream_gives_what_the_same_batches_by_index_give():
 
 @pytest.mark.parametrize("method", [rf.reverse, rf.forward])
 def test_a_stream_is_refused_elsewhere(method):
-    case = tanh_network()
+    case = cosh_valley()
     stream = rf.batches.stream(tf.data.Dataset.from_tensors(case.batches(tf.constant(0))).repeat())
     problem = rf.Problem(rf.adam(case.loss, "lr"), case.objective, 3, stream, case.validation)
     with pytest.raises(ValueError, match=r"stream.*rf\.real_time"):

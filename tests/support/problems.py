@@ -58,10 +58,23 @@ def softmax_regression(dtype: tf.DType = tf.float64) -> Case:
     return Case(loss, objective, params, {"weights": rng.uniform(0.2, 1.0, 12)}, full((x, y)), full((xv, yv)))
 
 
+def cosh_valley(dtype: tf.DType = tf.float64) -> Case:
+    """sum cosh(w - batch) + l2 |w|^2, with a batch that differs at every t: the smallest problem that is not quadratic."""
+
+    def loss(w, hypers, batch):
+        return tf.reduce_sum(tf.cosh(w - batch)) + hypers["l2"] * tf.reduce_sum(w**2)
+
+    def objective(w, hypers, batch):
+        return tf.reduce_sum(tf.cosh(w - batch))
+
+    params = tf.constant([0.9, -0.4], dtype)
+    return Case(loss, objective, params, {"l2": 0.02}, lambda t: 0.1 * tf.cast(t, dtype), rf.batches.full(params / 2))
+
+
 def tanh_network(dtype: tf.DType = tf.float64) -> Case:
     """A tanh network with L2 decay, on minibatches that rotate through the examples: cheap to trace, new at every t."""
     return _network(
-        dtype, lambda data: lambda t: tf.nest.map_structure(lambda x: tf.gather(x, (4 * t + tf.range(4)) % 12), data)
+        dtype, lambda data: lambda t: tf.nest.map_structure(lambda x: tf.gather(x, (4 * t + tf.range(4)) % 13), data)
     )
 
 

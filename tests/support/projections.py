@@ -44,6 +44,7 @@ SUMS = [
 
 every_set = pytest.mark.parametrize("constraint", SETS, ids=lambda c: repr(c)[:60])
 both_dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+quick_in_float64 = pytest.mark.parametrize("dtype", [pytest.param(np.float32, marks=pytest.mark.slow), np.float64])
 
 
 def shape_for(constraint):
