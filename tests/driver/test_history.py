@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import warnings
 
 import pytest
 
@@ -45,6 +46,16 @@ def test_pieces_are_linked_and_not_written_again(tmp_path):
     assert seen[2].keys() == {"history-00000000.json"}
     assert seen[2]["history-00000000.json"] == seen[4]["history-00000000.json"]  # from the checkpoint that is removed
     assert not set(seen[4].values()) & set(seen[5].values())  # those that stay share nothing
+
+
+def test_pieces_of_a_checkpoint_that_was_not_read_are_not_linked(tmp_path):
+    """They might be damaged."""
+    run(tmp_path, 5)
+    (checkpoint(tmp_path, 4) / "history-00000000.json").write_text("[]")
+    run(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_identical(run(tmp_path), straight())
 
 
 @pytest.mark.parametrize("at", [2, 3, 5])
