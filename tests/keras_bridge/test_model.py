@@ -61,13 +61,21 @@ def test_apply_returns_the_losses_of_the_layers(sequential):
     assert losses > 0
 
 
+def assert_modes_agree(problem, params, name, value, h=1e-5):
+    """Compares reverse mode, forward mode and a central difference of the objective."""
+    reverse, forward = (make(problem, jit_compile=False) for make in (rf.reverse, rf.forward))
+    exact = reverse(params, {name: value}).grads[name].numpy()
+    assert forward(params, {name: value}).grads[name].numpy() == pytest.approx(exact, rel=1e-9)
+    ahead, behind = (reverse(params, {name: value + step}).value.numpy() for step in (h, -h))
+    assert (ahead - behind) / (2 * h) == pytest.approx(exact, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("make", "shape"), [(models.convolutional, IMAGES), pytest.param(models.subclassed, (4,), marks=pytest.mark.slow)]
 )
 def test_reverse_forward_and_differences_agree(make, shape):
     wrapped, problem = models.cross_entropy_problem(make(), shape)
-    check = rf.check_hypergradient(problem, wrapped.params, {"decay": 1.0})
-    assert check.ok, check
+    assert_modes_agree(problem, wrapped.params, "decay", 1.0)
 
 
 @pytest.mark.slow
@@ -108,8 +116,7 @@ def test_embeddings_have_dense_gradients_in_both_modes():
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, wrapped.apply(params, x, training=True)))
 
     problem = rf.Problem(rf.momentum(loss, "lr", 0.5), loss, 4)
-    check = rf.check_hypergradient(problem, wrapped.params, {"lr": 0.1})
-    assert check.ok, check
+    assert_modes_agree(problem, wrapped.params, "lr", 0.1)
 
 
 def test_a_model_that_is_not_built_is_refused():

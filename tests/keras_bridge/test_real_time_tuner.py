@@ -1,15 +1,18 @@
 """A Keras model tuned while it trains: learning, histories, callbacks, and continuing a fit."""
 
+from typing import NamedTuple
+
 import keras
 import numpy as np
 import pytest
 
+import rfho2 as rf
 from tests.support.keras_models import TRAIN, VALID, fit, network, tuner
 
 
 def test_it_learns_from_a_learning_rate_that_is_too_small_and_keeps_the_best_weights():
     model = network()
-    history = fit(tuner(model, hypers={"learning_rate": 1e-4}, metrics=["accuracy"]), epochs=8)
+    history = fit(tuner(model, hypers={"learning_rate": 1e-4}, metrics=["accuracy"]), epochs=5)
     rates = history.trajectories["learning_rate"]
     assert rates[0] == pytest.approx(1e-4, rel=1e-5)
     assert rates.max() > 1e-3
@@ -19,7 +22,7 @@ def test_it_learns_from_a_learning_rate_that_is_too_small_and_keeps_the_best_wei
 
 def test_it_learns_from_a_learning_rate_that_is_too_large_and_can_keep_the_last_weights():
     model = network()
-    history = fit(tuner(model, hypers={"learning_rate": 3.0}, metrics=["accuracy"], keep="last"), epochs=8)
+    history = fit(tuner(model, hypers={"learning_rate": 3.0}, metrics=["accuracy"], keep="last"), epochs=5)
     rates = history.trajectories["learning_rate"]
     assert rates[0] < 1.0  # lowered before the first step
     assert rates[-1] < 1.0
@@ -43,16 +46,18 @@ def test_steps_that_explode_are_undone():
     assert history.trajectories["learning_rate"][0] < 0.1
 
 
-def test_the_history_has_the_hypers_and_callbacks_write_their_files(tmp_path):
+def test_the_history_has_the_hypers_of_each_layer_and_callbacks_write_their_files(tmp_path):
     callbacks = [
         keras.callbacks.ModelCheckpoint(tmp_path / "best.keras", monitor="val_loss", save_best_only=True),
         keras.callbacks.CSVLogger(tmp_path / "log.csv"),
         keras.callbacks.TensorBoard(tmp_path / "board"),
     ]
-    history = fit(tuner(hypers=("learning_rate", "momentum", "weight_decay")), callbacks=callbacks)
-    assert set(history.history) == {"loss", "val_loss", "learning_rate", "momentum", "weight_decay"}
+    history = fit(tuner(hypers=("learning_rate", "momentum"), per_layer=True), callbacks=callbacks)
+    rates = [f"learning_rate/network/{layer}" for layer in ("hidden", "last")]
+    assert set(history.history) == {"loss", "val_loss", "momentum", *rates}
     assert all(len(values) == 2 for values in history.history.values())
-    assert len(history.trajectories["learning_rate"]) == 2 * (240 // 12 // 5)
+    assert len(history.trajectories["momentum"]) == 2 * (240 // 12 // 5)
+    assert history.history[rates[0]][-1] != history.history[rates[1]][-1]
     loaded = keras.models.load_model(tmp_path / "best.keras")
     assert loaded(VALID[0][:2]).shape == (2, 3)
     header, *rows = (tmp_path / "log.csv").read_text().splitlines()
@@ -62,40 +67,59 @@ def test_the_history_has_the_hypers_and_callbacks_write_their_files(tmp_path):
     assert list((tmp_path / "board").rglob("events*"))
 
 
-def test_early_stopping_ends_the_fit_and_restores_the_best_weights():
+class Uninterrupted(NamedTuple):
+    """A fit that early stopping ended after two epochs."""
+
+    tuner: rf.RealTimeTuner
+    history: keras.callbacks.History
+    weights: list[np.ndarray]
+    after_each_epoch: list[list[np.ndarray]]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted():
     model, after_each_epoch = network(), []
     stop = keras.callbacks.EarlyStopping("val_loss", patience=0, min_delta=10.0, restore_best_weights=True)
     record = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: after_each_epoch.append(model.get_weights()))
-    history = fit(tuner(model), callbacks=[record, stop], epochs=6)
-    assert len(history.epoch) == 2
-    for weights, best in zip(model.get_weights(), after_each_epoch[0], strict=True):
-        np.testing.assert_array_equal(weights, best)
+    reference = tuner(model)
+    history = fit(reference, callbacks=[record, stop], epochs=6)
+    return Uninterrupted(reference, history, model.get_weights(), after_each_epoch)
+
+
+def assert_same(weights, expected):
+    for ours, theirs in zip(weights, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_early_stopping_ends_the_fit_and_restores_the_best_weights(uninterrupted):
+    assert len(uninterrupted.history.epoch) == 2
+    assert_same(uninterrupted.weights, uninterrupted.after_each_epoch[0])
+
+
+def test_a_killed_fit_resumes_bit_identically(uninterrupted, tmp_path):
+    class Kill(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 0:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(tuner(keep="last"), callbacks=[Kill()], checkpoint_dir=tmp_path)
+    model = network()
+    trajectories = fit(tuner(model, keep="last"), checkpoint_dir=tmp_path).trajectories
+    for name in ("learning_rate", "value", "loss"):
+        np.testing.assert_array_equal(trajectories[name], uninterrupted.history.trajectories[name])
+    assert_same(model.get_weights(), uninterrupted.after_each_epoch[1])
+
+
+def test_a_second_fit_continues_with_the_weights_and_the_hypers(uninterrupted):
+    rate = float(uninterrupted.tuner.hypers["learning_rate"])
+    assert rate != pytest.approx(0.01)
+    second = fit(uninterrupted.tuner, epochs=1)
+    assert second.trajectories["learning_rate"][0] == pytest.approx(rate)
+    assert second.history["val_loss"][0] < uninterrupted.history.history["val_loss"][0]
 
 
 @pytest.mark.parametrize("callback", [keras.callbacks.ReduceLROnPlateau(), keras.callbacks.LearningRateScheduler(float)])
 def test_callbacks_that_set_the_learning_rate_are_refused(callback):
     with pytest.raises(ValueError, match=type(callback).__name__):
         fit(tuner(), callbacks=[callback])
-
-
-def test_a_killed_fit_resumes_bit_identically_and_a_second_fit_continues(tmp_path):
-    class Kill(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            if epoch == 0:
-                raise KeyboardInterrupt
-
-    uninterrupted, resumed = network(), network()
-    reference = tuner(uninterrupted)
-    expected = fit(reference)
-    with pytest.raises(KeyboardInterrupt):
-        fit(tuner(), callbacks=[Kill()], checkpoint_dir=tmp_path)
-    history = fit(tuner(resumed), checkpoint_dir=tmp_path)
-    np.testing.assert_array_equal(history.trajectories["learning_rate"], expected.trajectories["learning_rate"])
-    for weights, expected_weights in zip(resumed.get_weights(), uninterrupted.get_weights(), strict=True):
-        np.testing.assert_array_equal(weights, expected_weights)
-
-    rate = float(reference.hypers["learning_rate"])
-    assert rate != pytest.approx(0.01)
-    second = fit(reference)
-    assert second.trajectories["learning_rate"][0] == pytest.approx(rate)
-    assert second.history["val_loss"][0] < expected.history["val_loss"][0]

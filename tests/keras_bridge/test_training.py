@@ -12,12 +12,6 @@ from tests.support.keras_models import SPARSE, TRAIN, VALID, consecutive, fit, t
 from tests.support.problems import assert_agree, differences, response
 
 
-def test_each_layer_can_have_a_learning_rate():
-    history = fit(tuner(per_layer=True), epochs=1).history
-    hidden, last = (history[f"learning_rate/network/{layer}"][-1] for layer in ("hidden", "last"))
-    assert hidden != last
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
 def test_every_optimiser_tunes_weight_decay(optimizer):
