@@ -33,7 +33,7 @@ Samples = list[tuple[int, float]]
 class Config:
     """What is run."""
 
-    part: str = setting("kills", "Which of the two.", choices=["kills", "long"])
+    part: str = setting("kills", "Which test to run.", choices=["kills", "long"])
     output_dir: str = setting("results/soak", "Where the runs write; those of an earlier soak have to be removed first.")
     hyper_iterations: int = setting(300, "Hyper-iterations of the run.", at_least=4)
     kills: int = setting(200, "Number of kills.", at_least=0)
