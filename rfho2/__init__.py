@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rfho2 import batches, distribute, memory
 from rfho2.constraints.sets import Box, BoxL1Ball, Constraint, L1Ball, L2Ball, NonNegative, Simplex, SymmetricNonNegative
 from rfho2.core.errors import DivergenceError
-from rfho2.core.ops import fixed_product
+from rfho2.core.ops import cross_entropy, fixed_product
 from rfho2.core.types import Best, HyperGradient, Hypers, Nest, Result, Run
 from rfho2.driver.checkpoint_store import CheckpointError
 from rfho2.driver.hyper_optimizer import HyperOptimizer
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         KerasModel,
         RealTimeTuner,
         Tuned,
-        cross_entropy,
         from_keras,
         per_example_weights,
         tune,
