@@ -153,8 +153,8 @@ def run_kills(config: Config) -> bool:
     finish(start(whole, iterations, settings), whole)
     done = killed_run(killed, iterations, config.kills, settings, config.seed)
     wrong = soak_checks.differences(killed, whole, iterations)
-    found = "; ".join(wrong) or "nothing was lost"
-    print(f"{done} kills in {iterations} hyper-iterations (seed {config.seed}): {found}")
+    verdict = "; ".join(wrong) or "nothing was lost"
+    print(f"{done} kills in {iterations} hyper-iterations (seed {config.seed}): {verdict}")
     return not wrong
 
 
