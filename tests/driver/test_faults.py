@@ -99,7 +99,12 @@ def test_nan_that_appears_later_leaves_every_earlier_hyper_iteration(tmp_path):
 
 @pytest.mark.parametrize(
     ("where", "label", "jit_compile"),
-    [("train", 3, False), ("validation", -1, False), ("train", -1, True), ("validation", 3, True)],
+    [
+        ("train", 3, False),
+        ("validation", -1, False),
+        ("train", -1, True),
+        pytest.param("validation", 3, True, marks=pytest.mark.slow),
+    ],
 )
 def test_a_label_out_of_range_never_gives_a_number(where, label, jit_compile):
     wrong = {where: (X, spoiled(Y, label))}

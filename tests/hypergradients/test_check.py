@@ -9,7 +9,7 @@ from rfho2.dynamics.base import with_replay
 from tests.support.problems import OPTIMISERS, build, cosh_valley, optimisers
 
 
-@pytest.mark.parametrize("optimiser", optimisers("adam"))
+@pytest.mark.parametrize("optimiser", optimisers("momentum"))
 def test_right_problems_pass(optimiser):
     check = rf.check_hypergradient(*build("quadratic", optimiser, steps=3))
     assert check.ok, str(check)

@@ -10,10 +10,10 @@ from tests.support.problems import assert_agree, build
 
 
 def test_chunks_give_what_reverse_gives():
-    """7 columns: one by one, with an incomplete last chunk, vectorised, all but one, all, more than there are."""
+    """7 columns: one by one, an incomplete last chunk of separate and of vectorised columns, more than there are."""
     problem, params, hypers = build("quadratic", "adam", steps=4)
     backwards = rf.reverse(problem, jit_compile=False)(params, hypers)
-    for chunk in (1, 3, 5, 6, 7, 99):
+    for chunk in (1, 3, 5, 99):
         forwards = rf.forward(problem, chunk=chunk, jit_compile=False)(params, hypers)
         assert forwards.value == backwards.value, chunk
         tf.nest.map_structure(np.testing.assert_array_equal, forwards.state, backwards.state)

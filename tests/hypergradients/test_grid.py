@@ -19,7 +19,7 @@ from tests.support.problems import (
 )
 
 QUICK = {*(("quadratic", optimiser) for optimiser in OPTIMISERS), ("softmax_regression", "adam")}
-QUICK |= {("tanh_network", "momentum"), ("shuffled_network", "momentum")}
+QUICK |= {("tanh_network", "momentum")}
 QUICK_XLA = {("softmax_regression", "momentum")}
 
 

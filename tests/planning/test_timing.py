@@ -53,6 +53,7 @@ def test_one_chunk_is_measured_whatever_the_number_of_chunks(m, columns, monkeyp
     assert planned_columns(m, monkeypatch) == {columns}
 
 
+@pytest.mark.slow  # the example in the docstring of `rf.plan` measures with XLA too
 def test_runs_compiled_by_xla_can_be_measured(monkeypatch):
     monkeypatch.setattr(timing, "SECONDS", 1e-3)
     assert planned_columns(2, monkeypatch) == {2}
