@@ -1,16 +1,9 @@
 """Fixtures for all tests."""
 
+import gc
 import sys
 
 import pytest
-
-from tests.support.corpora import write_flat_corpus
-
-
-@pytest.fixture
-def own(tmp_path):
-    """A corpus of noise, three speakers with two sentences each, which a test may change."""
-    return write_flat_corpus(tmp_path / "own", 3, ("sx1", "sx2"))
 
 
 @pytest.fixture(autouse=True)
@@ -19,3 +12,11 @@ def no_global_seed():
     yield
     if "tensorflow" in sys.modules:  # the tests of the readers do without
         sys.modules["tensorflow"].random.set_seed(None)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_repeated_garbage_collection():
+    """Keeps garbage collection cheap: the graphs and compiled functions of earlier modules are not examined again."""
+    yield
+    gc.collect()
+    gc.freeze()

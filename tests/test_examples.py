@@ -60,6 +60,7 @@ def test_schedule():
     assert np.ptp(result.best.hypers["schedule"]) > 0
 
 
+@pytest.mark.slow
 def test_own_dynamics(capsys):
     result = example("own_dynamics").main(steps=10, iterations=5)
     assert result.best.value < result.history[0]["value"]

@@ -10,11 +10,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from data import cifar_features, mnist
-from data.errors import DataError
-from data.speech.audio import write_riff
 from tests.support.checkpoints import Start, numbers
-from tests.support.corpora import load
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(8, 3)).astype(np.float32), RNG.integers(0, 3, 8)
@@ -256,30 +252,6 @@ def test_a_million_hypers_take_seconds_and_every_entry_is_correct():
 
 
 # Truncated files
-
-
-def test_a_truncated_npz_file_is_named_and_left_unchanged(tmp_path):
-    for source, reader in ((mnist.EMBEDDED, lambda p: mnist.load(path=p)), (cifar_features.EMBEDDED, cifar_features.load)):
-        path = tmp_path / source.name
-        content = source.read_bytes()[:-1000]
-        path.write_bytes(content)
-        with pytest.raises(DataError, match=rf"{path.name} cannot be read .*cut off: "):
-            reader(path)
-        assert path.read_bytes() == content
-
-
-def test_a_truncated_wav_file_is_named_and_the_cache_of_the_others_stays(own, tmp_path):
-    load(own, cache_dir=tmp_path / "cache")
-    before = contents(tmp_path / "cache")
-    path = own / "dr2-mabc1" / "sx2.wav"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-100])
-    with pytest.raises(DataError, match=r"sx2\.wav has \d+ samples, but its header says \d+; it is cut off"):
-        load(own, cache_dir=tmp_path / "cache")
-    assert contents(tmp_path / "cache") == before
-    assert len(load(own, cache_dir=tmp_path / "cache", skip_bad_files=True).utterances) == 5
-    write_riff(path, np.frombuffer(whole[44:], np.int16))
-    assert len(load(own, cache_dir=tmp_path / "cache").utterances) == 6
 
 
 @pytest.mark.parametrize("file", ["arrays.npz", "record.json"])

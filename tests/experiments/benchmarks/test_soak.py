@@ -42,11 +42,13 @@ def soaked(tmp_path_factory):
     return output, growths
 
 
+@pytest.mark.slow
 def test_a_killed_run_loses_nothing(soaked):
     output, _ = soaked
     assert soak_checks.differences(output / "killed", output / "whole", ITERATIONS) == []
 
 
+@pytest.mark.slow
 def test_losses_and_repetitions_are_reported(soaked, tmp_path):
     output, _ = soaked
     spoiled = tmp_path / "spoiled"
@@ -74,6 +76,7 @@ def test_losses_and_repetitions_are_reported(soaked, tmp_path):
     assert f"TensorBoard lacks [{ITERATIONS}]" in wrong
 
 
+@pytest.mark.slow
 def test_each_hyper_iteration_has_a_moment(soaked):
     output, _ = soaked
     moments = soak_checks.log_times(output / "whole" / "tensorboard")
@@ -81,6 +84,7 @@ def test_each_hyper_iteration_has_a_moment(soaked):
     assert moments == sorted(moments)
 
 
+@pytest.mark.slow
 def test_a_run_does_not_grow(soaked):
     _, growths = soaked
     assert growths[soak.FILES].ratio == 1.0

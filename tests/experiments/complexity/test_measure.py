@@ -71,6 +71,7 @@ def check(row):
     assert 0 < row["peak_bytes"] < 1e9
 
 
+@pytest.mark.slow  # in a process that has run many tests, resetting the peak of its memory takes half a minute
 @pytest.mark.skipif(not memory.CLEAR_REFS.exists(), reason="Linux only")
 def test_the_binary_prints_one_measurement(monkeypatch):
     """Without XLA, whose compilation takes longer than everything else."""

@@ -87,10 +87,8 @@ def test_it_resumes_after_a_kill(finished, tmp_path):
     assert histories[0] == histories[1]
 
 
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [pytest.param(signal.SIGINT, 130, id="ctrl-c", marks=pytest.mark.slow), pytest.param(signal.SIGTERM, 143, id="sigterm")],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"])
 def test_when_stopped_it_tells_how_to_go_on_and_no_second_one_runs_beside_it(number, code, tmp_path):
     with started(tmp_path, "--hyper_iterations=5000") as child:
         second = run_binary(NAME, f"--output_dir={tmp_path}", *FAST)
