@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2.core import errors
 
 W = tf.constant([1.0, 2.0])
 
@@ -33,6 +34,12 @@ def test_an_integer_leaf_of_params():
 def test_an_integer_hyper():
     with refuses(TypeError, "hyper 'lr'", "int", "1.0 instead of 1"):
         run(hypers={"lr": 1})
+
+
+def test_python_floats_become_hypers_without_rounding():
+    hypers = errors.checked_hypers({"lr": 0.1, "decays": [0.1, 0.2]}, tf.zeros(2, tf.float64))
+    assert hypers["lr"].numpy() == 0.1
+    assert hypers["decays"].numpy().tolist() == [0.1, 0.2]
 
 
 def test_a_hyper_that_is_no_number():
