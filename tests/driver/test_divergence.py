@@ -43,9 +43,10 @@ def test_a_hypergradient_that_diverges_alone_is_named():
     assert f"hypergradient of b: {np.hypot(4.0, 2.25):.6g}" in norms
 
 
-def test_divergence_at_the_first_hyper_iteration_has_no_results():
+def test_divergence_at_the_first_hyper_iteration_has_no_results(tmp_path):
     with pytest.raises(rf.DivergenceError) as caught:
-        visit([EXPLODING, 0.1])
+        visit([EXPLODING, 0.1], checkpoint_dir=tmp_path)
+    assert not list(tmp_path.glob("ckpt-*"))
     assert caught.value.iteration == 0
     assert caught.value.result.history == []
     assert caught.value.result.best is None

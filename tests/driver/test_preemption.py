@@ -8,6 +8,7 @@ import tempfile
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import rfho2 as rf
@@ -77,6 +78,14 @@ def test_a_signal_in_the_last_hyper_iteration_is_not_lost(tmp_path):
     with pytest.raises(preemption.Terminated):
         run(tmp_path, callbacks=[At(TOTAL - 1, send(signal.SIGTERM))])
     assert numbers(tmp_path)[-1] == TOTAL
+
+
+def test_a_signal_while_the_last_checkpoint_is_written_is_not_lost(tmp_path, monkeypatch):
+    savez = np.savez
+    monkeypatch.setattr(np, "savez", lambda *args, **arrays: (send(signal.SIGTERM)(), savez(*args, **arrays)))
+    with pytest.raises(preemption.Terminated):
+        run(tmp_path, 1)
+    assert numbers(tmp_path) == [1]
 
 
 def test_runs_outside_the_main_thread_are_unaffected(tmp_path):

@@ -125,6 +125,13 @@ def test_a_value_above_the_limit_is_a_setback_twice_and_then_accepted():
     assert result.history[0]["h"] == pytest.approx(0.02)
 
 
+def test_a_value_at_the_limit_is_accepted():
+    value = run(tuner(on_divergence="raise"), 1).best.value
+    assert run(tuner(on_divergence="raise", limit=lambda history: value), 1).best.value == value
+    with pytest.raises(rf.DivergenceError, match="exceeds the limit"):
+        run(tuner(on_divergence="raise", limit=lambda history: 0.99 * value), 1)
+
+
 def test_a_function_that_returns_the_same_hypers_is_not_asked_again():
     tries = []
     with pytest.raises(rf.DivergenceError):
