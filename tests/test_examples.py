@@ -39,6 +39,7 @@ def test_examples_are_short_and_give_their_command():
         assert f"python -m docs.examples.{name}" in lines[2], name
 
 
+@pytest.mark.slow
 def test_learning_rate_in_real_time():
     history = example("learning_rate_in_real_time").main(epochs=3, train=250)
     assert history.trajectories["learning_rate"][-1] > 1e-4

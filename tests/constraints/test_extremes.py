@@ -14,7 +14,6 @@ from tests.support.projections import (
     SUMS,
     N,
     assert_same_bits,
-    both_dtypes,
     contains,
     eps,
     every_set,
@@ -58,7 +57,7 @@ def test_projection_of_huge_and_infinite_entries(constraint, y, dtype):
     assert_same_bits(project_in_graph(constraint, x, dtype), x)
 
 
-@both_dtypes
+@quick_in_float64
 @pytest.mark.parametrize("constraint", SUMS, ids=repr)
 def test_projection_of_the_largest_numbers(constraint, dtype):
     y = np.full(4, np.finfo(dtype).max)
@@ -67,7 +66,7 @@ def test_projection_of_the_largest_numbers(constraint, dtype):
     np.testing.assert_allclose(project(constraint, y, dtype), even, rtol=4 * eps(dtype))
 
 
-@both_dtypes
+@quick_in_float64
 @pytest.mark.parametrize("corner", [1e30, INF])
 def test_projection_of_a_matrix_with_huge_entries(corner, dtype):
     right = np.diag([1.0, 0.0])
@@ -78,7 +77,7 @@ def test_projection_of_a_matrix_with_huge_entries(corner, dtype):
     np.testing.assert_allclose(pair, [[0.0, 0.5], [0.5, 0.0]], atol=eps(dtype))
 
 
-@both_dtypes
+@quick_in_float64
 def test_projection_on_a_box_clips_infinite_entries(dtype):
     np.testing.assert_array_equal(project(rf.Box(-1.0, 2.0), [INF, -INF, 1e30], dtype), [2.0, -1.0, 2.0])
     np.testing.assert_array_equal(project(rf.NonNegative(), [1e30, -INF, -1e30], dtype), np.asarray([1e30, 0.0, 0.0], dtype))
@@ -92,7 +91,7 @@ def test_the_norm_of_an_l2_ball_neither_overflows_nor_underflows(unit):
     np.testing.assert_allclose(project(ball, unit * np.array([30.0, 40.0])), unit * np.array([0.6, 0.8]), rtol=1e-14)
 
 
-@both_dtypes
+@quick_in_float64
 @pytest.mark.parametrize("power", [-20, 20])
 def test_projection_scales_with_the_set_and_the_random_point(power, dtype):
     unit, y = 2.0**power, 3 * np.random.default_rng(seed(9)).normal(size=N)
@@ -113,7 +112,7 @@ def test_nan_is_refused_eagerly(constraint):
     assert not contains(constraint, y)
 
 
-@both_dtypes
+@quick_in_float64
 @every_set
 def test_nan_propagates_in_a_graph(constraint, dtype):
     for background in (0.0, 0.1, 5.0):
@@ -147,7 +146,7 @@ def test_an_empty_set_is_refused(constraint):
 @pytest.mark.parametrize(
     "constraint", [*BALLS, rf.NonNegative(), rf.Box(0.0, 1.0), rf.L2Ball(1.0), rf.Simplex(0.0)], ids=repr
 )
-@both_dtypes
+@quick_in_float64
 def test_projection_of_no_entries(constraint, dtype):
     for shape in ((0,), (2, 0)):
         assert project(constraint, np.zeros(shape), dtype).shape == shape
@@ -187,7 +186,7 @@ def test_arguments_that_make_no_set_are_refused(make, message):
 # contains
 
 
-@both_dtypes
+@quick_in_float64
 def test_contains_allows_four_roundings_of_the_sum_and_no_more(dtype):
     for constraint in (rf.L1Ball(1.0), rf.BoxL1Ball(1.0), rf.Simplex(1.0)):
         for excess, right in ((2, True), (8, False), (1000, False)):
@@ -202,7 +201,7 @@ def test_contains_allows_four_roundings_of_the_sum_and_no_more(dtype):
     assert not contains(rf.Simplex(), np.asarray([0.5, 0.25], dtype))
 
 
-@both_dtypes
+@quick_in_float64
 @pytest.mark.parametrize("atol", [None, 0.1])
 def test_contains_is_exact_in_signs_bounds_and_symmetry(atol, dtype):
     tiny = float(np.finfo(dtype).tiny)

@@ -228,6 +228,7 @@ def test_a_simplex_without_entries_is_rejected():
         rf.projected_adam(0.01, {"none": rf.Simplex()}).init({"none": tf.zeros(0)})
 
 
+@pytest.mark.slow
 def test_a_million_hypers_take_seconds_and_every_entry_is_correct():
     n = 10**6
     targets = np.linspace(-1, 1, n, dtype=np.float32)

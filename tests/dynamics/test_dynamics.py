@@ -21,8 +21,10 @@ KERAS = {
     "adamw": (lambda f: rf.adamw(f, 0.01, 0.1), lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1)),
 }
 
+COVERED = ("gradient_descent", "momentum", "adam")  # by golden numbers, and by AdamW
 
-@pytest.mark.parametrize("name", KERAS)
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in COVERED)) for n in KERAS])
 def test_fifty_steps_equal_keras(name):
     rng = np.random.default_rng(0)
     x, y = tf.constant(rng.normal(size=(60, 5)), tf.float32), tf.constant(rng.integers(0, 3, 60))

@@ -92,6 +92,7 @@ def test_counts_from_numpy_are_counts():
     rf.forward(problem, chunk=np.int64(5), jit_compile=False)(params, hypers)
 
 
+@pytest.mark.slow
 def test_columns_share_the_step_also_where_a_hyper_scales_the_loss():
     """The compiled program has no more products for a loss times a hyper than for the loss."""
 

@@ -54,6 +54,7 @@ def test_one_chunk_is_measured_whatever_the_number_of_chunks(m, columns, monkeyp
 
 
 @pytest.mark.slow  # the example in the docstring of `rf.plan` measures with XLA too
+@pytest.mark.slow
 def test_runs_compiled_by_xla_can_be_measured(monkeypatch):
     monkeypatch.setattr(timing, "SECONDS", 1e-3)
     assert planned_columns(2, monkeypatch) == {2}
