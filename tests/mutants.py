@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 AREAS = {
     "core": ["tests/core", "tests/test_batches.py", "tests/hypergradients", "tests/dynamics"],
     "dynamics": ["tests/dynamics", "tests/hypergradients"],
-    "hypergradients": ["tests/hypergradients", "tests/core", "tests/dynamics"],
+    "hypergradients": ["tests/hypergradients", "tests/planning", "tests/core"],
     "constraints": ["tests/constraints"],
     "driver": ["tests/driver"],
 }

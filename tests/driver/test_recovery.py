@@ -1,6 +1,7 @@
 """Recovery from divergence: a run repeats the hyper-iteration with other hypers instead of ending; and clipping."""
 
 import functools
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -76,6 +77,13 @@ def test_a_run_that_gives_up_reports_every_setback():
     assert len(caught.value.result.history) == 1
 
 
+def test_the_report_includes_setbacks_before_hyper_iterations_that_succeeded():
+    answers = iter([lambda hypers: {"h": 1.0}, lambda hypers: hypers])
+    with pytest.raises(rf.DivergenceError, match="hyper-iteration 1") as caught:
+        run(tuner(on_divergence=lambda hypers: next(answers)(hypers)), start=3.0)
+    assert str(caught.value).count("hyper-iteration 0: not finite") == 1
+
+
 def test_a_function_may_choose_the_hypers_to_repeat_with():
     seen = []
 
@@ -123,6 +131,12 @@ def test_a_value_above_the_limit_is_a_setback_twice_and_then_accepted():
     result = run(tuner(rate=1e-6, on_divergence=lower, limit=lambda history: 0.0), 1)
     assert len(tries) == 2
     assert result.history[0]["h"] == pytest.approx(0.02)
+
+
+def test_the_limit_depends_on_the_history():
+    lengths = []
+    run(tuner(rate=1e-6, limit=lambda history: lengths.append(len(history)) or np.inf), 3)
+    assert lengths == [0, 1, 2]
 
 
 def test_a_value_at_the_limit_is_accepted():
@@ -179,6 +193,21 @@ def test_hypergradients_are_clipped_by_their_norm_over_all_hypers(method):
     assert moved[None] == moved[100.0] == [-3.0, -4.0]
     assert moved[1.0] == pytest.approx([-0.6, -0.8], rel=1e-6)
     assert ends[1.0].history[0]["hypergradient/a"] == 3.0  # unclipped
+
+
+class Rate(NamedTuple):
+    """The state of plain gradient descent on the hypers."""
+
+    learning_rate: dict[str, tf.Tensor]
+
+
+def test_backtracking_repeats_the_clipped_update():
+    def update(grads, state, hypers):
+        return {name: hypers[name] - state.learning_rate[name] * grads[name] for name in hypers}, state
+
+    descent = rf.HyperUpdate(lambda hypers: Rate({name: tf.constant(2.0) for name in hypers}), update)
+    result = run(rf.HyperOptimizer(engine("reverse"), descent, on_divergence="backtrack", clip=1.0), 2)
+    assert result.history[1]["h"] == pytest.approx(1.0)  # 2.0 was beyond the wall; unclipped, it would be 1.4
 
 
 @pytest.mark.parametrize("clip", [0.0, -1.0, float("nan")])
