@@ -23,6 +23,21 @@ def test_callbacks_are_called_at_the_start_at_every_hyper_iteration_and_at_the_e
     assert same_bits(recorder.result, result)
 
 
+def test_callbacks_receive_the_norms_before_each_hyper_iteration():
+    told = []
+
+    class Watch:
+        def on_norms(self, k, norms):
+            told.append((k, norms))
+
+        def on_hyper_iteration(self, k, *_):
+            told.append(k)
+
+    history = run(adam(), 2, callbacks=[Watch()]).history
+    norms = [{"norm of adjoint": row["norm of adjoint"]} for row in history]
+    assert told == [(0, norms[0]), 0, (1, norms[1]), 1]
+
+
 def test_callbacks_receive_the_hypers_at_which_the_hypergradient_was_computed():
     recorder = Recorder()
     result = run(adam(), 3, callbacks=[recorder])

@@ -77,10 +77,17 @@ def test_a_run_that_gives_up_reports_every_setback():
     assert len(caught.value.result.history) == 1
 
 
-def test_the_report_includes_setbacks_before_hyper_iterations_that_succeeded():
-    answers = iter([lambda hypers: {"h": 1.0}, lambda hypers: hypers])
+def test_a_run_that_gave_up_gives_up_again_when_it_is_resumed(tmp_path):
+    for _ in range(2):
+        with pytest.raises(rf.DivergenceError) as caught:
+            run(tuner(rate=1e6), checkpoint_dir=tmp_path, checkpoint_every=2)
+        assert str(caught.value).count("hyper-iteration 1: not finite") == 11
+
+
+def test_the_report_includes_setbacks_from_which_the_run_recovered_before_it_was_resumed(tmp_path):
+    run(tuner(on_divergence=lambda hypers: {"h": 1.0}), 1, start=3.0, checkpoint_dir=tmp_path)
     with pytest.raises(rf.DivergenceError, match="hyper-iteration 1") as caught:
-        run(tuner(on_divergence=lambda hypers: next(answers)(hypers)), start=3.0)
+        run(tuner(on_divergence=lambda hypers: hypers), 3, start=3.0, checkpoint_dir=tmp_path)
     assert str(caught.value).count("hyper-iteration 0: not finite") == 1
 
 
