@@ -32,6 +32,13 @@ from tests.support.seeds import seed
 # What holds of every set
 
 
+def test_zeros_have_no_sign():
+    for constraint in (rf.L1Ball(1.0), rf.BoxL1Ball(1.0, -1.0, 1.0), rf.BoxL1Ball(1.0, -1.0, 0.0)):
+        x = project(constraint, [-3.0, -0.1, 0.1])
+        assert np.any(x == 0), constraint
+        assert not np.any(np.signbit(x[x == 0])), constraint
+
+
 @both_dtypes
 @every_set
 def test_projection_is_feasible_idempotent_and_equal_to_the_reference(constraint, dtype):
