@@ -61,6 +61,7 @@ def test_the_history_has_one_flat_json_dict_per_hyper_iteration():
     history = run(adam(), 4).history
     keys = {"iteration", "value", "lr", "hypergradient/lr", "hypergradient/weights", "norm of adjoint", "seconds"}
     assert [set(row) for row in history] == [keys] * 4
+    assert list(history[0])[:2] == ["iteration", "value"], "the order of the columns of a table"
     assert [row["iteration"] for row in history] == [0, 1, 2, 3]
     assert {type(value) for row in history for value in row.values()} == {int, float}
     assert json.loads(json.dumps(history, allow_nan=False)) == history

@@ -4,6 +4,7 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 from pathlib import Path
@@ -186,6 +187,12 @@ def test_a_second_run_in_the_same_directory_is_rejected_and_the_first_continues(
     assert_identical(run(tmp_path, callbacks=[At(3, second)]), straight())
     assert f"process {os.getpid()} on" in messages[0]
     assert checkpoint(tmp_path, TOTAL).exists()
+
+
+def test_the_lock_file_names_only_its_current_owner(tmp_path):
+    (tmp_path / locks.NAME).write_text("process 1234567890 on a host with a long name\n")
+    with locks.held(tmp_path, "checkpoint_dir"):
+        assert (tmp_path / locks.NAME).read_text() == f"process {os.getpid()} on {socket.gethostname()}\n"
 
 
 def test_a_lock_is_released_after_an_error(tmp_path):
