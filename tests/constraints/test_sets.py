@@ -26,6 +26,7 @@ from tests.support.projections import (
     quick_in_float64,
     reference,
     shape_for,
+    solver_conditions,
 )
 from tests.support.seeds import seed
 
@@ -99,28 +100,7 @@ def test_projection_agrees_with_a_general_solver(constraint):
     y = 2 * np.random.default_rng(seed(6)).normal(size=shape_for(constraint))
     size = y.size  # the variables are the positive and the negative parts, so that sum |x| is smooth
     point = lambda parts: parts[:size] - parts[size:]  # noqa: E731
-    low, high = np.full(y.shape, -INF), np.full(y.shape, INF)
-    conditions = []
-    match constraint:
-        case rf.Simplex(total=total):
-            low = np.zeros(y.shape)
-            conditions = [{"type": "eq", "fun": lambda parts: np.sum(point(parts)) - total}]
-        case rf.L1Ball(radius=radius):
-            conditions = [{"type": "ineq", "fun": lambda parts: radius - np.sum(parts)}]
-        case rf.L2Ball(radius=radius):
-            conditions = [{"type": "ineq", "fun": lambda parts: radius**2 - np.sum(point(parts) ** 2)}]
-        case rf.BoxL1Ball(radius=radius):
-            low, high = np.full(y.shape, constraint.low), np.full(y.shape, constraint.high)
-            conditions = [{"type": "ineq", "fun": lambda parts: radius - np.sum(parts)}]
-        case rf.SymmetricNonNegative(total=total):
-            low = np.zeros(y.shape)
-            upper = np.triu_indices(3, 1)
-            skew = lambda parts: (point(parts).reshape(3, 3) - point(parts).reshape(3, 3).T)[upper]  # noqa: E731
-            conditions = [{"type": "eq", "fun": skew}]
-            if total is not None:
-                conditions.append({"type": "ineq", "fun": lambda parts: total - np.sum(parts)})
-        case rf.Box():
-            low, high = np.broadcast_to(constraint.low, y.shape), np.broadcast_to(constraint.high, y.shape)
+    low, high, conditions = solver_conditions(constraint, y, point)
     for bound, sign in ((low, 1), (high, -1)):
         finite = np.isfinite(bound).ravel()
         if finite.any():

@@ -166,3 +166,30 @@ def within(target, least, radius, rng, dtype):
     size, longest = np.abs(least).sum(), np.abs(target).sum()
     share = 1.0 if longest <= radius else (radius - size) / (longest - size)
     return least + share * rng.choice([1.0, rng.random()]) * (1 - eps(dtype)) * (target - least)
+
+
+def solver_conditions(constraint, y, point):
+    """Bounds and conditions of a set for a general solver; its variables are the parts that `point` maps to x."""
+    low, high = np.full(y.shape, -INF), np.full(y.shape, INF)
+    conditions = []
+    match constraint:
+        case rf.Simplex(total=total):
+            low = np.zeros(y.shape)
+            conditions = [{"type": "eq", "fun": lambda parts: np.sum(point(parts)) - total}]
+        case rf.L1Ball(radius=radius):
+            conditions = [{"type": "ineq", "fun": lambda parts: radius - np.sum(parts)}]
+        case rf.L2Ball(radius=radius):
+            conditions = [{"type": "ineq", "fun": lambda parts: radius**2 - np.sum(point(parts) ** 2)}]
+        case rf.BoxL1Ball(radius=radius):
+            low, high = np.full(y.shape, constraint.low), np.full(y.shape, constraint.high)
+            conditions = [{"type": "ineq", "fun": lambda parts: radius - np.sum(parts)}]
+        case rf.SymmetricNonNegative(total=total):
+            low = np.zeros(y.shape)
+            upper = np.triu_indices(3, 1)
+            skew = lambda parts: (point(parts).reshape(3, 3) - point(parts).reshape(3, 3).T)[upper]  # noqa: E731
+            conditions = [{"type": "eq", "fun": skew}]
+            if total is not None:
+                conditions.append({"type": "ineq", "fun": lambda parts: total - np.sum(parts)})
+        case rf.Box():
+            low, high = np.broadcast_to(constraint.low, y.shape), np.broadcast_to(constraint.high, y.shape)
+    return low, high, conditions
