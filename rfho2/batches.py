@@ -5,6 +5,7 @@ All randomness comes from full-range 32-bit draws, the only stateless draws that
 
 from __future__ import annotations
 
+import inspect
 import math
 import tempfile
 from collections.abc import Callable
@@ -75,10 +76,26 @@ def seeded(batches: Batches | None, seed: int) -> Batches:
     if isinstance(batches, Stream):
         raise TypeError("batches is a stream, which has no index to derive a seed from; add a seed in the tf.data pipeline.")
 
-    def batch(index: tf.Tensor) -> Nest:
-        return (None if batches is None else batches(index)), tf.stack([tf.constant(seed, tf.int32), index])
+    def key(index: tf.Tensor) -> tf.Tensor:
+        return tf.stack([tf.constant(seed, tf.int32), index])
 
-    return batch
+    if batches is not None and of_episodes(batches):
+        return lambda index, k: (batches(index, k), key(index))
+    return lambda index: (None if batches is None else batches(index), key(index))
+
+
+def of_episodes(batches: Batches) -> bool:
+    """Whether a source of batches takes (t, k) rather than t alone: whether it has two required positional parameters.
+
+    >>> of_episodes(lambda t, k: (t, k)), of_episodes(lambda t, scale=2: scale * t)
+    (True, False)
+    """
+    try:
+        parameters = inspect.signature(batches).parameters.values()
+    except (TypeError, ValueError):  # some built-in functions have no signature
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in positional and p.default is inspect.Parameter.empty for p in parameters) >= 2
 
 
 def cached(dataset: tf.data.Dataset, steps: int) -> Batches:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from rfho2.batches import Stream
+from rfho2.batches import Stream, of_episodes
 from rfho2.core import errors, loops, nest
 from rfho2.core.types import Batches, Hypers, Nest, Value
 from rfho2.dynamics.base import Dynamics
@@ -47,6 +47,7 @@ class Problem:
       objective: E, (params, hypers, batch) -> scalar; a `RunningCost`; or a dict of `Objective`s.
       steps: T; None for real time only.
       batches: t -> training batch, a pure function of t (see `rf.batches`); with None the loss receives None as its batch.
+        A function (t, k) -> batch gives each hyper-iteration k an episode of its own: other data, another order or task.
       validation: k -> batch for the objective at hyper-iteration k; with None the objective receives None.
 
     >>> import rfho2 as rf
@@ -88,15 +89,17 @@ class Problem:
             raise TypeError("objective: the values of the dict have to be rf.Objective(fn, hypers=[...names]).")
         return [Term.of(name, objective, self.validation) for name, objective in self.objective.items()]
 
-    def batch(self, t: tf.Tensor) -> Nest:
-        """The training batch of step t."""
-        return None if self.batches is None else self.batches(t)
+    def batch(self, t: tf.Tensor, k: int | tf.Tensor = 0) -> Nest:
+        """The training batch of step t in hyper-iteration k."""
+        if self.batches is None:
+            return None
+        return self.batches(t, tf.convert_to_tensor(k, tf.int32)) if of_episodes(self.batches) else self.batches(t)
 
-    def train(self, params: Nest, hypers: Hypers, steps: int | tf.Tensor | None = None) -> Nest:
-        """s_T, or s_steps: the training alone; for use inside a graph."""
+    def train(self, params: Nest, hypers: Hypers, steps: int | tf.Tensor | None = None, k: int | tf.Tensor = 0) -> Nest:
+        """s_T, or s_steps, of hyper-iteration k: the training alone; for use inside a graph."""
 
         def step(state: Nest, t: tf.Tensor) -> Nest:
-            return self.dynamics.step(state, hypers, self.batch(t), t)
+            return self.dynamics.step(state, hypers, self.batch(t, k), t)
 
         return loops.fold(step, self.dynamics.init(params, hypers), 0, self.steps if steps is None else steps)
 
@@ -180,7 +183,7 @@ def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
     errors.check_owners({term.name: term.hypers for term in terms}, hypers)
 
     def trace(params: Nest, hypers: Hypers, t: tf.Tensor, streamed: Nest) -> None:
-        batch = errors.checked_batch("batches", streamed if isinstance(problem.batches, Stream) else problem.batch(t))
+        batch = errors.checked_batch("batches", streamed if isinstance(problem.batches, Stream) else problem.batch(t, t))
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(hypers)
             first = problem.dynamics.init(params, hypers)

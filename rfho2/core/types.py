@@ -13,8 +13,8 @@ Nest = Any
 Hypers = Mapping[str, tf.Tensor]
 """lambda: the hyperparameters by name."""
 
-Batches = Callable[[tf.Tensor], Nest]
-"""index -> batch, a pure function, because reverse mode replays it."""
+Batches = Callable[..., Nest]
+"""index -> batch, a pure function, because reverse mode replays it; training batches may also be (t, k) -> batch."""
 
 Value: TypeAlias = tf.Tensor | dict[str, tf.Tensor]
 """The value of the objective, or of several objectives by name."""

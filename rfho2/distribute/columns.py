@@ -100,7 +100,7 @@ class ForwardColumns(OfflineEngine):
             assert problem.steps is not None
             along = directions(hypers, begin, self._chunk_size(hypers))
             tangent = start_tangent(problem, params, hypers, along)
-            pushed = push_steps(problem, tangent, hypers, along, k, 0, problem.steps, problem.batch)
+            pushed = push_steps(problem, tangent, hypers, along, k, 0, problem.steps, lambda t: problem.batch(t, k))
             return pushed._replace(tangent=pushed.tangent._replace(sensitivity=()))
 
         super().__init__(problem, push, {"method": "forward", "chunk": chunk, "processes": share.processes}, jit_compile)

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
+from rfho2.batches import of_episodes
 from rfho2.core import errors, nest
 from rfho2.core.types import Batches, Nest
 from rfho2.distribute import dtensor_function, watchdog
@@ -86,6 +87,8 @@ def split(batches: Batches, on: dtensor.Mesh, dimension: str = BATCH) -> Batches
     def cut(leaf: tf.Tensor) -> tf.Tensor:
         return dtensor.relayout(leaf, dtensor.Layout.batch_sharded(on, dimension, leaf.shape.rank))
 
+    if of_episodes(batches):
+        return lambda index, k: nest.map(cut, batches(index, k))
     return lambda index: nest.map(cut, batches(index))
 
 

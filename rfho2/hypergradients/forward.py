@@ -55,7 +55,7 @@ def forward(problem: Problem, chunk: int | None = None, jit_compile: bool | None
 
         def run(along: Directions) -> Pushed:
             tangent = start_tangent(problem, params, hypers, along)
-            return push_steps(problem, tangent, hypers, along, k, 0, steps, problem.batch)
+            return push_steps(problem, tangent, hypers, along, k, 0, steps, lambda t: problem.batch(t, k))
 
         check_not_empty(hypers)
         m = count_columns(hypers)

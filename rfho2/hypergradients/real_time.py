@@ -75,7 +75,7 @@ class RealTimeEngine(OnlineEngine):
         def advance(c: RealTimeCarry, hypers: Hypers, k: tf.Tensor, window: Nest) -> tuple[Any, RealTimeCarry, Norms]:
             def batch(t: tf.Tensor) -> Nest:
                 if self._stream is None:
-                    return problem.batch(t)
+                    return problem.batch(t, k)
                 return nest.map(lambda leaf: tf.gather(leaf, t - c.t), window)
 
             along = self._directions(hypers)

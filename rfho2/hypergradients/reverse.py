@@ -77,7 +77,7 @@ class Sweep:
     """The steps of the forward and the backward sweep, with the hypers and the validation batches of one hypergradient."""
 
     def __init__(self, problem: Problem, hypers: Hypers, k: tf.Tensor):
-        self.problem, self.hypers = problem, hypers
+        self.problem, self.hypers, self.k = problem, hypers, k
         self.terms = problem.terms(hypers)
         self.batches = [term.batch(k) for term in self.terms]
         self.replay = replay_of(problem.dynamics)
@@ -88,7 +88,7 @@ class Sweep:
 
     def step(self, state: Nest, t: tf.Tensor) -> Nest:
         """s_{t+1}."""
-        return self.problem.dynamics.step(state, self.hypers, self.problem.batch(t), t)
+        return self.problem.dynamics.step(state, self.hypers, self.problem.batch(t, self.k), t)
 
     def skip(self, carry: Nest, t: tf.Tensor) -> Nest:
         """A step that truncation leaves undifferentiated: running costs count, their adjoints do not."""
@@ -110,7 +110,7 @@ class Sweep:
         return self._running(t, state, costs), () if self.replay is None else state
 
     def _phi(self, t: tf.Tensor, new: Nest) -> Callable[[Nest, Hypers], Nest]:
-        batch, replay = self.problem.batch(t), self.replay
+        batch, replay = self.problem.batch(t, self.k), self.replay
         if replay is None:
             return lambda state, hypers: self.problem.dynamics.step(state, hypers, batch, t)
         return lambda state, hypers: replay(state, hypers, batch, t, new)
