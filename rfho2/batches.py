@@ -29,7 +29,17 @@ def full(data: Nest) -> Batches:
     """
     data = _tensors(data)
     errors.checked_batch("data", data)
-    return lambda index: data
+
+    def batch(index: tf.Tensor) -> Nest:
+        return data
+
+    batch.constant = True  # type: ignore[attr-defined]  # see `constant`
+    return batch
+
+
+def constant(batches: Batches | None) -> bool:
+    """Whether the batches are known to be the same at every index: there are none, or they come from `full`."""
+    return batches is None or getattr(batches, "constant", False)
 
 
 def shuffled(data: Nest, batch_size: int, seed: int) -> Batches:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rfho2.core import nest
 from rfho2.core.types import Hypers, Nest
-from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve
+from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve, with_gradient
 
 
 class AdagradState(NamedTuple):
@@ -51,4 +51,4 @@ def adagrad(
         v = nest.map(lambda v, g: v + tf.square(g), v, g)
         return AdagradState(nest.map(lambda w, v, g, eta, eps: w - eta * g / tf.sqrt(v + eps), w, v, g, eta, eps), v)
 
-    return Dynamics(init=init, step=step, params=lambda state: state.params)
+    return Dynamics(init=init, step=with_gradient(step, loss), params=lambda state: state.params)

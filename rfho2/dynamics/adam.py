@@ -9,7 +9,7 @@ import tensorflow as tf
 from rfho2.core import nest
 from rfho2.core.ops import safe_sqrt
 from rfho2.core.types import Hypers, Nest
-from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve
+from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve, with_gradient
 
 
 class AdamState(NamedTuple):
@@ -79,6 +79,7 @@ def adamw(
         shrunk = nest.map(lambda new, w, eta, decay: new - eta * decay * w, new.params, state.params, eta, decay)
         return new._replace(params=shrunk)
 
+    # Without `step.gradient`: the decay keeps the weights away from where the gradient of the loss is zero.
     return plain._replace(step=step)
 
 
@@ -98,7 +99,7 @@ def _adam(loss: Loss, **settings: Setting) -> Dynamics:
     def init(params: Nest, hypers: Hypers) -> AdamState:
         return AdamState(params, nest.zeros_like(params), nest.zeros_like(params))
 
-    return Dynamics(init=init, step=step, params=lambda state: state.params)
+    return Dynamics(init=init, step=with_gradient(step, loss), params=lambda state: state.params)
 
 
 def _corrected(eta: tf.Tensor, b1: tf.Tensor, b2: tf.Tensor, t: tf.Tensor) -> tf.Tensor:

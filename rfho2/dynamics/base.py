@@ -27,6 +27,10 @@ class Dynamics(NamedTuple):
       step: (state, hypers, batch, t) -> state, a pure function; t = 0, 1, ... is an int32 scalar.
       params: state -> params, the part that the objective is evaluated on.
 
+    The steps of the library's own optimisers have two attributes beside: `step.replay` makes reverse mode cheaper, and
+    `step.gradient` gives `rf.implicit` the stationarity condition. A step that wraps another one has neither unless you
+    attach them again; everything then still works, but slower, and with the condition that the step repeats its state.
+
     >>> halve = Dynamics(lambda w, h: w, lambda w, h, batch, t: w - h["rate"] * w, lambda w: w)
     >>> halve.step(tf.constant(4.0), {"rate": tf.constant(0.5)}, None, tf.constant(0)).numpy().item()
     2.0
@@ -55,6 +59,21 @@ def with_replay(step: Callable[..., Nest], replay: Replay) -> Callable[..., Nest
 def replay_of(dynamics: Dynamics) -> Replay | None:
     """The replay attached to the step of a dynamics, or None."""
     return getattr(dynamics.step, "replay", None)
+
+
+Gradient = Callable[[Nest, Hypers, Nest, tf.Tensor], Nest]
+"""(params, hypers, batch, t) -> the gradient of the training loss, which is zero where the training ends."""
+
+
+def with_gradient(step: Callable[..., Nest], loss: Loss) -> Callable[..., Nest]:
+    """Attaches to a step the gradient of its loss, as `step.gradient`: where it is zero, the step stands still."""
+    step.gradient = lambda params, hypers, batch, t: gradient(loss, params, hypers, batch)  # type: ignore[attr-defined]
+    return step
+
+
+def gradient_of(dynamics: Dynamics) -> Gradient | None:
+    """The gradient attached to the step of a dynamics, or None."""
+    return getattr(dynamics.step, "gradient", None)
 
 
 @tf.custom_gradient

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rfho2.core import nest
 from rfho2.core.types import Hypers, Nest
-from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve
+from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve, with_gradient
 
 
 def gradient_descent(loss: Loss, learning_rate: Setting) -> Dynamics:
@@ -29,4 +29,4 @@ def gradient_descent(loss: Loss, learning_rate: Setting) -> Dynamics:
         eta = resolve("learning_rate", learning_rate, w, hypers, t)
         return nest.map(lambda w, g, eta: w - eta * g, w, g, eta)
 
-    return Dynamics(init=lambda params, hypers: params, step=step, params=lambda state: state)
+    return Dynamics(init=lambda params, hypers: params, step=with_gradient(step, loss), params=lambda state: state)

@@ -8,7 +8,17 @@ import tensorflow as tf
 
 from rfho2.core import nest
 from rfho2.core.types import Hypers, Nest
-from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve, substitute_value, with_replay
+from rfho2.dynamics.base import (
+    Dynamics,
+    Loss,
+    Setting,
+    check_settings,
+    gradient,
+    resolve,
+    substitute_value,
+    with_gradient,
+    with_replay,
+)
 
 
 class MomentumState(NamedTuple):
@@ -52,7 +62,8 @@ def momentum(loss: Loss, learning_rate: Setting, momentum: Setting) -> Dynamics:
         v = nest.map(lambda v, g, mu, known: substitute_value(known, mu * v + g), v, g, mu, new.velocity)
         return MomentumState(nest.map(lambda w, v, eta: w - eta * v, w, v, eta), v)
 
-    return Dynamics(init=_at_rest, step=with_replay(step, replay), params=lambda state: state.params)
+    step = with_gradient(with_replay(step, replay), loss)
+    return Dynamics(init=_at_rest, step=step, params=lambda state: state.params)
 
 
 def nesterov(loss: Loss, learning_rate: Setting, momentum: Setting) -> Dynamics:
@@ -78,7 +89,7 @@ def nesterov(loss: Loss, learning_rate: Setting, momentum: Setting) -> Dynamics:
         v = nest.map(lambda v, g, mu: mu * v + g, v, g, mu)
         return MomentumState(nest.map(lambda w, v, g, eta, mu: w - eta * (mu * v + g), w, v, g, eta, mu), v)
 
-    return Dynamics(init=_at_rest, step=step, params=lambda state: state.params)
+    return Dynamics(init=_at_rest, step=with_gradient(step, loss), params=lambda state: state.params)
 
 
 def _at_rest(params: Nest, hypers: Hypers) -> MomentumState:

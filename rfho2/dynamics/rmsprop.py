@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rfho2.core import nest
 from rfho2.core.types import Hypers, Nest
-from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve
+from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve, with_gradient
 
 
 class RMSPropState(NamedTuple):
@@ -47,6 +47,6 @@ def rmsprop(loss: Loss, learning_rate: Setting, rho: Setting = 0.9, epsilon: Set
 
     return Dynamics(
         init=lambda params, hypers: RMSPropState(params, nest.zeros_like(params)),
-        step=step,
+        step=with_gradient(step, loss),
         params=lambda state: state.params,
     )
