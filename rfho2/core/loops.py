@@ -65,7 +65,7 @@ class Trajectory(NamedTuple):
         return read_slot(self.slots, index, self.structure)
 
 
-def record(body: Callable[[Nest, tf.Tensor], Nest], state: Nest, start: int, steps: int) -> tuple[Trajectory, Nest]:
+def record(body: Callable[[Nest, tf.Tensor], Nest], state: Nest, start: Time, steps: int) -> tuple[Trajectory, Nest]:
     """As `fold`, but also saves the state *before* each step; returns (trajectory, last state)."""
 
     def advance(i: tf.Tensor, carry: Nest) -> tuple[tf.Tensor, Nest]:
@@ -77,7 +77,7 @@ def record(body: Callable[[Nest, tf.Tensor], Nest], state: Nest, start: int, ste
 
 
 def fold_back(
-    body: Callable[[Nest, Nest, tf.Tensor], Nest], carry: Nest, trajectory: Trajectory, start: int, steps: int
+    body: Callable[[Nest, Nest, tf.Tensor], Nest], carry: Nest, trajectory: Trajectory, start: Time, steps: int
 ) -> Nest:
     """carry <- body(carry, s_t, t) for t = start + steps - 1, ..., start."""
 

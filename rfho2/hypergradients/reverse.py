@@ -58,10 +58,10 @@ def reverse(
             state, costs = loops.fold(sweep.skip, (state, costs), 0, head)
         if checkpoints is None or checkpoints >= tail:
             trajectory, last = loops.record(sweep.step, state, head, tail)
-            costs, _ = loops.fold_back(sweep.back, sweep.turn(last, costs), trajectory, head, tail)
+            costs, _ = loops.fold_back(sweep.back, sweep.turn(last, costs, problem.steps), trajectory, head, tail)
         else:
             kept, last = binomial.record(sweep.step, state, head, tail, checkpoints)
-            carry = sweep.turn(last, costs)
+            carry = sweep.turn(last, costs, problem.steps)
             costs, _ = binomial.fold_back(sweep.step, sweep.back, carry, kept, head, tail, checkpoints)
         norms = {"adjoint": nest.norm([cost.state for cost in costs])}
         if not head:
@@ -88,7 +88,11 @@ class Sweep:
 
     def step(self, state: Nest, t: tf.Tensor) -> Nest:
         """s_{t+1}."""
-        return self.problem.dynamics.step(state, self.hypers, self.problem.batch(t, self.k), t)
+        return self.problem.dynamics.step(state, self.hypers, self.batch(t), t)
+
+    def batch(self, t: tf.Tensor) -> Nest:
+        """The training batch of step t."""
+        return self.problem.batch(t, self.k)
 
     def skip(self, carry: Nest, t: tf.Tensor) -> Nest:
         """A step that truncation leaves undifferentiated: running costs count, their adjoints do not."""
@@ -96,12 +100,12 @@ class Sweep:
         costs = self._running(t, state, costs)
         return self.step(state, t), [cost._replace(state=nest.zeros_like(cost.state)) for cost in costs]
 
-    def turn(self, last: Nest, costs: Sequence[Cost]) -> tuple[list[Cost], Nest]:
-        """The start of the backward sweep: alpha_T, and s_T if the dynamics can replay a step."""
+    def turn(self, last: Nest, costs: Sequence[Cost], t: loops.Time) -> tuple[list[Cost], Nest]:
+        """The start of the backward sweep at t = T: alpha_T, and s_T if the dynamics can replay a step."""
         terms = zip(self.terms, self.batches, strict=True)
         ends = [term.at_end(self.problem.dynamics, last, self.hypers, batch) for term, batch in terms]
         costs = [nest.add(cost, end) for cost, end in zip(costs, ends, strict=True)]
-        return self._running(tf.constant(self.problem.steps), last, costs), () if self.replay is None else last
+        return self._running(tf.convert_to_tensor(t), last, costs), () if self.replay is None else last
 
     def back(self, carry: tuple[Sequence[Cost], Nest], state: Nest, t: tf.Tensor) -> tuple[list[Cost], Nest]:
         """From alpha_{t+1} to alpha_t, through the step from s_t."""
@@ -110,7 +114,7 @@ class Sweep:
         return self._running(t, state, costs), () if self.replay is None else state
 
     def _phi(self, t: tf.Tensor, new: Nest) -> Callable[[Nest, Hypers], Nest]:
-        batch, replay = self.problem.batch(t, self.k), self.replay
+        batch, replay = self.batch(t), self.replay
         if replay is None:
             return lambda state, hypers: self.problem.dynamics.step(state, hypers, batch, t)
         return lambda state, hypers: replay(state, hypers, batch, t, new)
