@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from rfho2.constraints.sets import Constraint
+from rfho2.constraints.sets import Box, Constraint
 from rfho2.core import errors
 from rfho2.core.types import Hypers, Nest
 from rfho2.driver.checkpoint_store import digest
@@ -43,16 +43,23 @@ def projected_adam(
     beta_1: float = 0.9,
     beta_2: float = 0.999,
     epsilon: float = 1e-7,
+    log_scale: Sequence[str] = (),
 ) -> HyperUpdate:
     """Adam on the hypers, each then projected onto its constraint set.
 
     m_k = b1 m_{k-1} + (1 - b1) g_k,  v_k = b2 v_{k-1} + (1 - b2) g_k^2
     hyper_k = project(hyper_{k-1} - rate sqrt(1 - b2^k) / (1 - b1^k) m_k / (sqrt(v_k) + epsilon))
 
+    On the log scale Adam moves u = log(hyper): g is then dE/du = hyper dE/dhyper, and the hyper is multiplied by the
+    exponential of the step instead of moved by it.
+
     Args:
-      learning_rate: one rate, or one per hyper by name; approximately how far an entry moves in one update.
+      learning_rate: one rate, or one per hyper by name; approximately how far an entry moves in one update. On the log scale
+        an entry changes by a factor: 0.1 is about 10 %.
       constraints: constraint sets by the name of the hyper; the other hypers are free.
       beta_1, beta_2, epsilon: as in Keras's Adam.
+      log_scale: names of hypers that move by factors, such as learning rates and regularisation strengths, whose size is not
+        known beforehand. Each entry starts above 0 and stays there; such a hyper is free, or in a `Box`.
 
     >>> import rfho2 as rf
     >>> optimizer = projected_adam(0.5, {"lr": rf.Box(0.0, 1.0)})
@@ -62,6 +69,7 @@ def projected_adam(
     0.0
     """
     constraints = dict(constraints or {})
+    _check_log_scale(log_scale, constraints)
     rates = dict(learning_rate) if isinstance(learning_rate, Mapping) else learning_rate
 
     def init(hypers: Hypers) -> ProjectedAdamState:
@@ -69,6 +77,7 @@ def projected_adam(
         for name, constraint in constraints.items():
             if not bool(constraint.contains(hypers[name])):
                 raise errors.infeasible(name, constraint, hypers[name])
+        _check_positive(log_scale, hypers)
         if isinstance(rates, Mapping):
             errors.check_names("learning_rate", rates, hypers)
             without = sorted(set(hypers) - set(rates))
@@ -83,6 +92,7 @@ def projected_adam(
 
     def update(grads: Hypers, state: ProjectedAdamState, hypers: Hypers) -> tuple[dict[str, tf.Tensor], ProjectedAdamState]:
         count = state.count + 1
+        grads = {n: g * hypers[n] if n in log_scale else g for n, g in grads.items()}
         m = {n: beta_1 * state.first_moment[n] + (1 - beta_1) * g for n, g in grads.items()}
         v = {n: beta_2 * state.second_moment[n] + (1 - beta_2) * tf.square(g) for n, g in grads.items()}
         new = {}
@@ -90,12 +100,14 @@ def projected_adam(
             k = tf.cast(count, hyper.dtype)
             rate = state.learning_rate[name] * tf.sqrt(1 - tf.constant(beta_2, hyper.dtype) ** k)
             rate /= 1 - tf.constant(beta_1, hyper.dtype) ** k
-            moved = hyper - rate * m[name] / (tf.sqrt(v[name]) + epsilon)
+            step = -rate * m[name] / (tf.sqrt(v[name]) + epsilon)
+            moved = _multiplied(hyper, step) if name in log_scale else hyper + step
             new[name] = constraints[name].project(moved) if name in constraints else moved
         return new, ProjectedAdamState(count, m, v, state.learning_rate)
 
     described = {name: _described(constraint) for name, constraint in sorted(constraints.items())}
     settings = {"learning_rate": rates, "constraints": described, "beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
+    settings["log_scale"] = sorted(log_scale)
     # One graph, because a projection is some fifty small ops, whose overhead dominates when they run eagerly.
     return HyperUpdate(init, tf.function(update, autograph=False), {"method": "projected_adam", **settings})
 
@@ -104,6 +116,34 @@ def with_rate_scaled(opt_state: Nest, factor: float) -> Nest | None:
     """The optimiser's state with scaled learning rates; None if the state, of a user's own optimiser, holds no rates."""
     rates = getattr(opt_state, "learning_rate", None)
     return rates and opt_state._replace(learning_rate={name: rate * factor for name, rate in rates.items()})
+
+
+def _check_log_scale(names: Sequence[str], constraints: Mapping[str, Constraint]) -> None:
+    """Requires a list of names, and sets whose projection keeps positive entries positive."""
+    if isinstance(names, str):
+        raise TypeError(f"log_scale is the string '{names}'; pass a list of names, such as ['{names}'].")
+    for name in names:
+        if name in constraints and not isinstance(constraints[name], Box):
+            raise ValueError(
+                f"log_scale has '{name}', whose constraint is {constraints[name]}: a projection onto it can give 0, and "
+                f"factors never lead away from 0. Use rf.Box(low, high), leave '{name}' free, or leave it out of log_scale."
+            )
+
+
+def _check_positive(names: Sequence[str], hypers: Hypers) -> None:
+    """Requires positive entries of the hypers that move by factors."""
+    errors.check_names("log_scale", names, hypers)
+    for name in names:
+        if not np.all(np.asarray(hypers[name]) > 0):
+            raise ValueError(
+                f"log_scale has '{name}', which starts at {np.min(hypers[name]):.6g}; what moves by factors has to start "
+                f"above 0. Start it at a small positive number, or leave '{name}' out of log_scale."
+            )
+
+
+def _multiplied(hyper: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+    """hyper exp(step), kept from underflowing to 0, which no factor leads away from."""
+    return tf.maximum(hyper * tf.exp(step), np.finfo(hyper.dtype.as_numpy_dtype).tiny)
 
 
 def _described(constraint: Constraint) -> str:

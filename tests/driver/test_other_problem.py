@@ -19,6 +19,7 @@ CHANGES = {  # name: (settings of `run` with one change, what the error names)
     "learning rate": (lambda: {"optimizer": adam(rate=0.03)}, "0.03"),
     "rates by name": (lambda: {"optimizer": adam(rate={"lr": 0.02, "weights": 0.03})}, "0.03"),
     "beta": (lambda: {"optimizer": adam(beta_1=0.8)}, "0.8"),
+    "log scale": (lambda: {"optimizer": adam(log_scale=["lr"])}, "log_scale"),
     "constraint": (lambda: {"optimizer": adam(high=2.0)}, "2.0"),
 }
 

@@ -219,6 +219,85 @@ def test_scaled_learning_rates_stay_in_the_state():
     assert state.count.numpy() == 3
 
 
+# The log scale
+
+
+def test_on_the_log_scale_a_hyper_moves_as_adam_moves_its_logarithm():
+    rng = np.random.default_rng(seed(11))
+    start = {name: tf.constant(rng.lognormal(0.0, 3.0, size=SHAPES[name])) for name in ("scalar", "cube")}
+    grads = [{name: tf.constant(rng.normal(size=SHAPES[name])) for name in start} for _ in range(12)]
+    optimizer = rf.projected_adam(0.2, log_scale=["scalar", "cube"])
+    hypers, state = start, optimizer.init(start)
+    path = [start]
+    for g in grads:
+        hypers, state = optimizer.update(g, state, hypers)
+        path.append(hypers)
+    for name, first in start.items():
+        along = [(g[name] * h[name]).numpy() for g, h in zip(grads, path[:-1], strict=True)]  # dE/d log h at each iterate
+        expected = np.exp(adam_by_hand(np.log(first), along, 0.2, 0.9, 0.999, 1e-7))
+        np.testing.assert_allclose(hypers[name], expected, rtol=1e-12, err_msg=name)
+
+
+def test_only_the_named_hypers_move_by_factors():
+    hypers = {"factor": tf.constant([1e-3, 10.0], tf.float64), "plain": tf.constant(2.0, tf.float64)}
+    optimizer = rf.projected_adam(0.5, log_scale=["factor"])
+    grads = {"factor": tf.constant([3e4, -1.0], tf.float64), "plain": tf.constant(5.0, tf.float64)}
+    moved, _ = optimizer.update(grads, optimizer.init(hypers), hypers)
+    np.testing.assert_allclose(moved["factor"], [1e-3 * np.exp(-0.5), 10.0 * np.exp(0.5)], rtol=1e-6)
+    assert moved["plain"].numpy() == pytest.approx(1.5, rel=1e-6)
+
+
+def test_on_the_log_scale_a_hyper_stays_in_its_box():
+    hypers = {name: tf.constant([0.5, 0.02]) for name in ("box", "positive")}
+    optimizer = rf.projected_adam(
+        3.0, {"box": rf.Box(0.01, 1.0), "positive": rf.NonNegative()}, log_scale=("box", "positive")
+    )
+    grads = {name: tf.constant([-1.0, 1.0]) for name in hypers}
+    moved, _ = optimizer.update(grads, optimizer.init(hypers), hypers)
+    np.testing.assert_array_equal(moved["box"], np.float32([1.0, 0.01]))
+    np.testing.assert_allclose(moved["positive"], [0.5 * np.exp(3), 0.02 * np.exp(-3)], rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64], ids=lambda dtype: dtype.name)
+def test_on_the_log_scale_no_hyper_becomes_zero(dtype):
+    hypers = {"a": tf.constant(1.0, dtype)}
+    optimizer = rf.projected_adam(1000.0, {"a": rf.NonNegative()}, log_scale=["a"])
+    moved, _ = optimizer.update({"a": tf.constant(1.0, dtype)}, optimizer.init(hypers), hypers)
+    assert 0 < moved["a"].numpy() < 1e-37
+
+
+def test_nan_in_a_gradient_is_not_hidden_by_the_log_scale():
+    hypers = {"a": tf.constant(1.0)}
+    optimizer = rf.projected_adam(0.1, log_scale=["a"])
+    moved, _ = optimizer.update({"a": tf.constant(np.nan)}, optimizer.init(hypers), hypers)
+    assert np.isnan(moved["a"].numpy())
+
+
+def test_the_log_scale_is_part_of_the_settings():
+    assert rf.projected_adam(0.1, log_scale=("b", "a")).settings["log_scale"] == ["a", "b"]
+    assert rf.projected_adam(0.1).settings["log_scale"] == []
+
+
+@pytest.mark.parametrize("value", [0.0, [1.0, -2.0], float("nan")], ids=str)
+def test_what_moves_by_factors_starts_above_zero(value):
+    with pytest.raises(ValueError, match=r"log_scale has 'rate', which starts at .*above 0"):
+        rf.projected_adam(0.1, log_scale=["rate"]).init({"rate": tf.constant(value)})
+
+
+def test_an_unknown_name_in_log_scale_is_rejected():
+    with pytest.raises(ValueError, match=r"log_scale.*'rl'.*\['lr'\]"):
+        rf.projected_adam(0.1, log_scale=["rl"]).init({"lr": tf.constant(0.1)})
+    with pytest.raises(TypeError, match=r"log_scale is the string 'lr'.*\['lr'\]"):
+        rf.projected_adam(0.1, log_scale="lr")
+
+
+@pytest.mark.parametrize("constraint", [rf.Simplex(), rf.L1Ball(1.0), rf.BoxL1Ball(1.0), rf.L2Ball(1.0)], ids=repr)
+def test_a_set_that_projects_to_zero_is_rejected_on_the_log_scale(constraint):
+    with pytest.raises(ValueError, match=r"log_scale has 'x'.*can give 0.*rf\.Box") as error:
+        rf.projected_adam(0.1, {"x": constraint}, log_scale=["x"])
+    assert repr(constraint) in str(error.value)
+
+
 # Errors
 
 

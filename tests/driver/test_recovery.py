@@ -49,6 +49,12 @@ def test_backtracking_halves_the_step_until_the_numbers_are_finite(method):
     assert [row["iteration"] for row in result.history] == [0, 1]
 
 
+def test_backtracking_on_the_log_scale_halves_the_logarithm_of_the_factor():
+    optimizer = rf.projected_adam(2.0, log_scale=["h"])
+    result = run(rf.HyperOptimizer(engine("reverse"), optimizer, on_divergence="backtrack"), 2, start=0.5)
+    assert [row["h"] for row in result.history] == pytest.approx([0.5, 0.5 * np.e], rel=1e-4)  # 0.5 e^2 was beyond the wall
+
+
 def test_the_smaller_rate_is_kept():
     result = run(tuner(), 8)
     steps = np.abs(np.diff([row["h"] for row in result.history]))
