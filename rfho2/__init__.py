@@ -27,6 +27,7 @@ from rfho2.dynamics.rmsprop import rmsprop
 from rfho2.hypergradients.check import Check, check_hypergradient
 from rfho2.hypergradients.engine import Engine
 from rfho2.hypergradients.forward import forward
+from rfho2.hypergradients.implicit import implicit
 from rfho2.hypergradients.real_time import real_time
 from rfho2.hypergradients.reverse import reverse
 from rfho2.monitor.base import Callback
@@ -97,6 +98,7 @@ __all__ = [
     "forward",
     "from_keras",
     "gradient_descent",
+    "implicit",
     "memory",
     "momentum",
     "nesterov",

@@ -1,0 +1,199 @@
+"""Implicit hypergradients: at the solution of the training, from one linear system instead of the steps that led there."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from rfho2.batches import Stream, constant
+from rfho2.core import errors, nest
+from rfho2.core.compiled import Compiled
+from rfho2.core.types import Batches, HyperGradient, Hypers, Nest, Norms
+from rfho2.hypergradients.conditions import condition_of
+from rfho2.hypergradients.engine import OfflineEngine, OnlineEngine
+from rfho2.hypergradients.solution import How, Schedule, differentiate, value_at
+from rfho2.hypergradients.unsettled import Reporter
+from rfho2.problem import Problem
+
+SOLVERS = ("cg", "bicgstab", "normal", "fixed_point")
+
+
+def implicit(
+    problem: Problem,
+    condition: str = "auto",
+    solver: str = "auto",
+    iterations: int = 50,
+    tolerance: Schedule = 1e-4,
+    settled: Schedule = 0.0,
+    warm_start: bool = False,
+    damping: float = 0.0,
+    batches: Batches | None = None,
+    jit_compile: bool | None = None,
+) -> ImplicitEngine | WarmImplicitEngine:
+    """Hypergradients at the solution of the training: memory for a few states and time for a few products, whatever T.
+
+    condition "gradient": grad J(w) = 0,  H v = dE/dw,  grad = -v^T d(grad J)/d hypers + dE/d hypers
+    condition "step": s = Phi(s),  (I - A)^T v = dE/ds,  grad = v^T dPhi/d hypers + dE/d hypers
+
+    The answer is the derivative of E at the *solution*, not of E after T steps. Away from a solution the two differ, and the
+    engine warns: `norms["predicted change"]` is the change of E, to first order, if the training were finished. A learning
+    rate does not move the solution: its implicit derivative is 0, and it is refused.
+
+    Args:
+      problem: `steps` is the largest number of training steps; with `warm_start`, of each hyper-iteration.
+      condition: "gradient" does not see the optimiser, and so fits all of rfho2's but `adamw`; "step" fits any step that
+        converges to a fixed point: projected or proximal gradients, equilibrium models, a step of your own. "auto" is
+        "gradient" where the step has one.
+      solver: "cg" needs a symmetric matrix, which "gradient" has; "bicgstab" solves with any; "normal" is slower and
+        steadier, and needs forward mode with "step"; "fixed_point" sums `iterations` terms of the Neumann series: 1 is
+        one-step differentiation, few look back as many steps. "auto" is "cg" for "gradient" and "bicgstab" for "step".
+      iterations: the largest number of iterations of the solver.
+      tolerance: of the linear residual, relative to dE/ds; a number, or a function of the hyper-iteration k.
+      settled: stop the training when a step moves the params by at most this fraction; a number, or a function of k. 0
+        takes all steps.
+      warm_start: continue training and solver in each hyper-iteration where the last one ended, as hypers move little.
+      damping: d in (M + d I) v = b, for a singular or indefinite matrix; it biases the hypergradient.
+      batches: index -> batch on which the linear system is built; the training's own by default. "fixed_point" takes the
+        next batch for each product, and then makes all its iterations; the others use one, which should be large.
+      jit_compile: None tries XLA and falls back to the graph; True or False insists.
+
+    Returns:
+      An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state)`. Its `norms` are "residual" (|F|),
+      "predicted change", "unsettled" (the same relative to |E|), "linear residual", "products" and, for CG, "curvature".
+
+    >>> import rfho2 as rf
+    >>> loss = lambda w, hypers, batch: 0.5 * (w - hypers["target"]) ** 2
+    >>> problem = rf.Problem(rf.gradient_descent(loss, 0.5), lambda w, hypers, batch: 0.5 * w**2, steps=50)
+    >>> engine = rf.implicit(problem, jit_compile=False)
+    >>> round(engine(tf.constant(0.0), {"target": 3.0}).grads["target"].numpy().item(), 4)  # w = target, E = target^2 / 2
+    3.0
+    """
+    how = _checked(problem, condition, solver, iterations, tolerance, settled, damping, batches)
+    return (WarmImplicitEngine if warm_start else ImplicitEngine)(problem, how, jit_compile)
+
+
+def _settings(how: How, warm_start: bool) -> dict[str, Any]:
+    """Plain values for the engine's settings; a schedule by its first values."""
+
+    def described(schedule: Schedule) -> Any:
+        if not callable(schedule):
+            return schedule
+        return [float(value_at(schedule, tf.constant(k), tf.float64)) for k in range(3)]
+
+    return {
+        "method": "implicit",
+        "condition": how.condition.name,
+        "solver": how.solver,
+        "iterations": how.iterations,
+        "tolerance": None if how.renewed else described(how.tolerance),
+        "settled": described(how.settled),
+        "warm_start": warm_start,
+        "damping": how.damping,
+        "batches": "of the training" if how.batches is None else "its own",
+    }
+
+
+class ImplicitEngine(OfflineEngine):
+    """See `implicit`: trains from the start at every hyper-iteration."""
+
+    def __init__(self, problem: Problem, how: How, jit_compile: bool | None):
+        def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, Norms]:
+            state = problem.dynamics.init(params, hypers)
+            ended = differentiate(problem, how, state, tf.constant(0), None, hypers, k)
+            return ended.hypergradient, ended.norms
+
+        super().__init__(problem, hypergradient, _settings(how, warm_start=False), jit_compile)
+        self._reporter = Reporter(self.settings)
+
+    def _hypergradient(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
+        hypergradient = super()._hypergradient(params, hypers, k)
+        self._reporter.look(k, self._norms)
+        return hypergradient
+
+
+class WarmCarry(NamedTuple):
+    """What one hyper-iteration passes on to the next: s, one adjoint v per objective, and t."""
+
+    state: Nest
+    adjoints: list[Nest]
+    t: tf.Tensor
+
+
+class WarmImplicitEngine(OnlineEngine):
+    """See `implicit`: continues the training and the solution of the linear system."""
+
+    def __init__(self, problem: Problem, how: How, jit_compile: bool | None):
+        super().__init__(problem, {**_settings(how, warm_start=True), "steps": problem.steps, "jit_compile": jit_compile})
+        self._norms: Norms = {}
+        self._reporter = Reporter(self.settings)
+
+        def advance(carry: WarmCarry, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, WarmCarry, Norms]:
+            ended = differentiate(problem, how, carry.state, carry.t, carry.adjoints, hypers, k)
+            return ended.hypergradient, WarmCarry(ended.hypergradient.state, ended.adjoints, ended.t), ended.norms
+
+        self._point = how.condition.point
+        self._advance = Compiled(advance, jit_compile)
+
+    @property
+    def norms(self) -> Norms:
+        """Those of the last hyper-iteration; see `implicit`."""
+        return self._norms
+
+    def start(self, params: Nest, hypers: Hypers) -> WarmCarry:
+        """s_0, adjoints of 0, and t = 0."""
+        params, hypers = self.validated(params, hypers)
+        state = self.problem.dynamics.init(params, hypers)
+        zeros = [nest.zeros_like(self._point(state)) for _ in self.problem.terms(hypers)]
+        return WarmCarry(state, zeros, tf.constant(0))
+
+    def forget(self, carry: WarmCarry) -> WarmCarry:
+        """The same training with adjoints of 0."""
+        return carry._replace(adjoints=nest.zeros_like(carry.adjoints))
+
+    def advance(self, carry: WarmCarry, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, WarmCarry]:
+        """`steps` more steps, and the hypergradient at their end on validation batch k."""
+        hypers = errors.checked_hypers(hypers, self.problem.dynamics.params(carry.state))
+        k = tf.convert_to_tensor(k, tf.int32)
+        hypergradient, carry, self._norms = self._advance(carry, hypers, k)
+        self._reporter.look(k, self._norms)
+        return hypergradient, carry
+
+
+def _checked(
+    problem: Problem,
+    condition: str,
+    solver: str,
+    iterations: int,
+    tolerance: Schedule,
+    settled: Schedule,
+    damping: float,
+    batches: Batches | None,
+) -> How:
+    _check_problem(problem, batches)
+    resolved = condition_of(problem, condition)
+    if solver not in ("auto", *SOLVERS):
+        raise ValueError(f"solver is {solver!r}; choose 'auto', {', '.join(map(repr, SOLVERS))}.")
+    if solver == "auto":
+        solver = "cg" if resolved.name == "gradient" else "bicgstab"
+    for argument, value in (("tolerance", tolerance), ("settled", settled), ("damping", damping)):
+        if not (callable(value) and argument != "damping") and not (isinstance(value, int | float) and value >= 0):
+            raise ValueError(f"{argument} is {value!r}; it has to be a number, 0 or more.")
+    source = problem.batches if batches is None else batches
+    renewed = solver == "fixed_point" and not constant(source)
+    return How(resolved, solver, errors.check_count("iterations", iterations), tolerance, settled, damping, batches, renewed)
+
+
+def _check_problem(problem: Problem, batches: Batches | None) -> None:
+    if problem.steps is None:
+        raise ValueError("steps is None, which only rf.real_time accepts; rf.implicit needs the most steps of a training.")
+    if batches is not None:
+        errors.check_callable("batches", batches, "index -> batch, such as rf.batches.full(data)")
+    if isinstance(problem.batches, Stream) or isinstance(batches, Stream):
+        raise TypeError("batches is a stream, which rf.implicit cannot read; use rf.batches.shuffled or rf.batches.cached.")
+    running = [term.name or "objective" for term in problem.terms(()) if term.every is not None]
+    if running:
+        raise ValueError(
+            f"{', '.join(running)}: an rf.RunningCost is a sum along the training, which has no meaning at its solution. "
+            f"Pass the plain function, or use rf.reverse."
+        )
