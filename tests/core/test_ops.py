@@ -33,6 +33,7 @@ def test_hypergradients_equal_those_of_matmul(method, jit_compile):
     np.testing.assert_allclose(fixed.state.params, plain.state.params, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_it_passes_the_check():
     check = rf.check_hypergradient(problem(rf.fixed_product(X)), W, {"lr": 0.1, "weights": RNG.uniform(0.1, 1.0, 12)})
     assert check.ok, str(check)

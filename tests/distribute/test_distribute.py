@@ -28,10 +28,12 @@ def assert_agree(ended, kinds):
         assert agreed == [line.split() for line in ended[0].out.splitlines() if "agrees" in line]
 
 
+@pytest.mark.slow
 def test_two_processes_compute_the_hypergradients_and_norms_of_one(two):
     assert_agree(two, QUICK)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_ends_the_others(two):
     survivor, killed = two
     assert killed.code == -9, survivor.err[-3000:]

@@ -16,6 +16,7 @@ def test_a_dataset_whose_last_batch_is_smaller():
     assert len(history.epoch) == 3
 
 
+@pytest.mark.slow
 def test_an_infinite_dataset_and_batch_norm():
     keras.utils.set_random_seed(0)
     layers = [keras.layers.Dense(6), keras.layers.BatchNormalization(), keras.layers.Dense(3)]

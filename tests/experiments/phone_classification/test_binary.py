@@ -31,6 +31,7 @@ def finished(tmp_path_factory):
     return place, ended.out
 
 
+@pytest.mark.slow
 def test_synthetic_speech_becomes_tables_and_figures(finished):
     place, printed = finished
     output = place / "out"
@@ -45,6 +46,7 @@ def test_synthetic_speech_becomes_tables_and_figures(finished):
     assert list(output.glob("runs/*/tensorboard/*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

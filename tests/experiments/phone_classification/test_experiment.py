@@ -60,6 +60,7 @@ def test_only_what_is_missing_is_run(records, output, monkeypatch):
     assert (other["method"], other["fold"]) == ("Vanilla", 0)
 
 
+@pytest.mark.slow
 def test_no_method_looks_at_the_test_speakers(records, tmp_path):
     """With every test frame and label replaced, everything but the test accuracies is the same."""
 

@@ -64,6 +64,7 @@ def without_seconds(curve):
     return [{name: value for name, value in row.items() if name != "seconds"} for row in curve]
 
 
+@pytest.mark.slow
 def test_an_endless_stream_feeds_real_time():
     data, whole = tiny_speech(), tiny_trainer().problem
     rows = tf.data.Dataset.from_tensor_slices(data.train).shuffle(1000, seed=0).repeat()

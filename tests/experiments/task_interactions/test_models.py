@@ -31,7 +31,9 @@ def test_the_regulariser_never_holds_all_differences():
     assert largest <= 100 * 256
 
 
-@pytest.mark.parametrize("methods", [("NMTL", "HMTL", "STL"), ("STL-1",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "methods", [("NMTL", "HMTL", "STL"), pytest.param(("STL-1",), marks=pytest.mark.slow)], ids=" ".join
+)
 def test_the_hypergradients_are_correct(methods):
     """The hypers of several methods at once: their terms of the regulariser add up. Those of HMTL-S are those of HMTL."""
     rng = np.random.default_rng(1)
