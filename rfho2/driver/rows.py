@@ -9,6 +9,13 @@ import tensorflow as tf
 
 from rfho2.core.types import HyperGradient, Hypers
 
+CARRIERS = ("adjoint", "sensitivity")  # whose norms engines report; the other numbers of an engine have names of their own
+
+
+def norm_name(name: str) -> str:
+    """The name, in the history, of a number that an engine reports."""
+    return f"norm of {name}" if name in CARRIERS else name
+
 
 def objective_values(hypergradient: HyperGradient) -> dict[str, float]:
     """ "value", and with several objectives also "value/<name>" of each; "value" is then their sum."""

@@ -55,7 +55,8 @@ def differentiate(
     """
     ending = Ending(problem, how, hypers, k, *train(problem, how, state, t, hypers, k))
     terms = problem.terms(hypers)
-    values, adjoints, grads, norms = [], [], {}, []
+    values, adjoints, norms = [], [], []
+    grads: dict[str, tf.Tensor] = {}
     for i, term in enumerate(terms):
         cost = ending.cost(term)
         solution, own = ending.solve(cost, None if starts is None else starts[i])

@@ -1,0 +1,333 @@
+"""Implicit hypergradients: independent numbers, every solver, both conditions, and what is said without a solution."""
+
+import dataclasses
+import functools
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rfho2 as rf
+from tests.support import family
+from tests.support.family import GOLDEN
+
+EXACT = {"tolerance": 1e-14, "iterations": 500, "jit_compile": False}
+
+
+def problem(case, steps=400, dynamics=None, rate=0.1):
+    return rf.Problem(dynamics or rf.gradient_descent(case.loss, rate), case.objective, steps)
+
+
+def hypergradient(case, steps=400, dynamics=None, rate=0.1, **settings):
+    engine = rf.implicit(problem(case, steps, dynamics, rate), **{**EXACT, **settings})
+    return engine(case.params, case.hypers), engine.norms
+
+
+@functools.cache
+def solved():
+    """The solution of ridge regression, from which nothing moves."""
+    case = family.ridge()
+    return case, problem(case).train(case.params, {"rho": tf.constant(case.hypers["rho"])})
+
+
+def close(actual, expected, rtol=1e-6):
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=rtol * np.max(np.abs(expected)))
+
+
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "jit"])
+@pytest.mark.parametrize(
+    ("condition", "solver"),
+    list(itertools.product(("gradient", "step"), ("cg", "bicgstab", "normal", "fixed_point"))),
+    ids=lambda value: value,
+)
+def test_every_solver_has_the_golden_hypergradient_of_ridge_regression(condition, solver, jit_compile):
+    found, norms = hypergradient(family.ridge(), condition=condition, solver=solver, jit_compile=jit_compile)
+    golden = GOLDEN["ridge_exp"]
+    close(found.grads["rho"], golden["g"], 1e-9)
+    close(found.value, golden["E"], 1e-9)
+    close(found.state, golden["w"], 1e-9)
+    assert float(norms["linear residual"]) < 1e-12
+    assert abs(float(norms["predicted change"])) < 1e-12
+
+
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "jit"])
+@pytest.mark.parametrize("case", ["logistic", "cleaning", "equilibrium", "lasso", "momentum"])
+def test_golden_hypergradients(case, jit_compile):
+    settings = {"jit_compile": jit_compile, "steps": 3000}
+    if case == "logistic":
+        found, _ = hypergradient(family.logistic(), rate=0.05, **settings)
+        close(found.grads["alpha"], GOLDEN["logistic_l2"]["g"])
+        close(found.value, GOLDEN["logistic_l2"]["E"])
+    elif case == "cleaning":
+        found, _ = hypergradient(family.cleaning(), rate=1.0, **settings)
+        close(found.grads["weights"], GOLDEN["cleaning_softmax"]["g"])
+    elif case == "momentum":
+        dynamics = rf.momentum(family.ridge().loss, 0.1, 0.5)
+        for condition in ("gradient", "step"):
+            found, _ = hypergradient(family.ridge(), dynamics=dynamics, condition=condition, **settings)
+            close(found.grads["rho"], GOLDEN["momentum_fixed_point"]["g"])
+    elif case == "equilibrium":
+        dynamics, model = family.equilibrium()
+        for solver in ("bicgstab", "normal"):
+            found, _ = hypergradient(model, dynamics=dynamics, solver=solver, **settings)
+            close(found.grads["b"], GOLDEN["tanh_equilibrium"]["g_b"])
+            close(found.grads["M"], GOLDEN["tanh_equilibrium"]["g_M"])
+    else:
+        dynamics, model = family.lasso()
+        found, _ = hypergradient(model, dynamics=dynamics, **settings)
+        close(found.grads["a"], GOLDEN["lasso_ista"]["g"])
+        assert np.count_nonzero(found.grads["a"]) == np.count_nonzero(found.state) == 3
+
+
+@pytest.mark.filterwarnings("ignore:rf.implicit")
+def test_few_iterations_give_the_golden_partial_sums():
+    case, state = solved()
+    start = case._replace(params=state)
+    for iterations, name in ((1, "g_neumann_0"), (2, "g_neumann_1"), (6, "g_neumann_5"), (51, "g_neumann_50")):
+        found, norms = hypergradient(start, 1, condition="step", solver="fixed_point", iterations=iterations)
+        close(found.grads["rho"], GOLDEN["ridge_exp"][name])
+        assert int(norms["products"]) == iterations - 1
+    for iterations in (1, 2, 3):
+        found, _ = hypergradient(start, 1, solver="cg", iterations=iterations)
+        close(found.grads["rho"], GOLDEN["ridge_exp"][f"g_cg_{iterations}"])
+    dynamics = rf.momentum(case.loss, 0.1, 0.5)
+    for iterations, name in ((2, "g_neumann_1"), (6, "g_neumann_5")):
+        found, _ = hypergradient(start, 1, dynamics, condition="step", solver="fixed_point", iterations=iterations)
+        close(found.grads["rho"], GOLDEN["momentum_fixed_point"][name])
+    dynamics, model = family.equilibrium()
+    for iterations, name in ((1, "g_b_neumann_0"), (2, "g_b_neumann_1"), (6, "g_b_neumann_5")):
+        found, _ = hypergradient(model, 400, dynamics, solver="fixed_point", iterations=iterations)
+        close(found.grads["b"], GOLDEN["tanh_equilibrium"][name])
+
+
+@pytest.mark.parametrize("dynamics", [rf.momentum, rf.nesterov], ids=["momentum", "nesterov"])
+@pytest.mark.filterwarnings("ignore:rf.implicit")
+def test_reverse_from_a_solved_state_is_the_partial_sum(dynamics):
+    case, state = solved()
+    for steps in (1, 5):
+        short = problem(case, steps, dynamics(case.loss, 0.1, 0.5))
+        engine = rf.implicit(
+            dataclasses.replace(short, steps=1), "step", "fixed_point", steps, jit_compile=False, tolerance=0
+        )
+        expected = rf.reverse(short, jit_compile=False)(state, case.hypers).grads["rho"]
+        close(engine(state, case.hypers).grads["rho"], expected, 1e-11)
+
+
+def test_away_from_a_solution_it_predicts_the_change_and_warns_once():
+    case, golden = family.ridge(), GOLDEN["ridge_exp"]
+    engine = rf.implicit(problem(case, 7), jit_compile=False, tolerance=1e-13)
+    with pytest.warns(
+        UserWarning, match=r"hyper-iteration 3: the training is not at a solution.*\(30.4 %\).*warm_start=True"
+    ):
+        found = engine(case.params, case.hypers, k=3)
+    close(found.grads["rho"], golden["g_implicit_at_w7"])
+    close(found.value, golden["E7"])
+    close(engine.norms["residual"], golden["residual7"])
+    close(engine.norms["predicted change"], golden["change_of_E_predicted_at_w7"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine(case.params, case.hypers, k=4)
+    _, norms = hypergradient(case, 40)
+    close(norms["predicted change"], golden["change_of_E_predicted_at_w40"])
+    _, norms = hypergradient(case, 40, condition="step")
+    close(norms["predicted change"], golden["change_of_E_predicted_at_w40"], 1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:rf.implicit")
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "jit"])
+def test_a_warm_start_has_the_golden_hypergradients(jit_compile):
+    case = family.ridge()
+    settings = {"iterations": 3, "tolerance": 0.0, "warm_start": True, "jit_compile": jit_compile}
+    engine = rf.implicit(problem(case, 2), "step", "fixed_point", **settings)
+    carry = engine.start(case.params, case.hypers)
+    for k, expected in enumerate(GOLDEN["warm_start_ridge"]["g"]):
+        found, carry = engine.advance(carry, case.hypers, k)
+        close(found.grads["rho"], expected)
+    assert int(carry.t) == 6
+    forgotten = engine.forget(carry)
+    assert not np.any(forgotten.adjoints[0])
+    np.testing.assert_array_equal(forgotten.state, carry.state)
+
+
+@pytest.mark.filterwarnings("ignore:rf.implicit")
+def test_a_warm_run_converges_to_the_solution_and_resumes_bit_identically(tmp_path):
+    case = family.ridge()
+    make = lambda: rf.implicit(problem(case, 5), iterations=2, warm_start=True, jit_compile=False)  # noqa: E731
+    run = lambda **options: rf.HyperOptimizer(make(), rf.projected_adam(0.01)).run(case.params, case.hypers, **options)  # noqa: E731
+    whole = run(iterations=8)
+    run(iterations=3, checkpoint_dir=tmp_path)
+    resumed = run(iterations=8, checkpoint_dir=tmp_path)
+    np.testing.assert_array_equal(resumed.hypers["rho"], whole.hypers["rho"])
+    np.testing.assert_array_equal(resumed.state, whole.state)
+    assert {"residual", "predicted change", "unsettled", "linear residual", "products", "curvature"} <= set(whole.history[0])
+    engine, carry = make(), None
+    carry = engine.start(case.params, case.hypers)
+    for k in range(80):
+        found, carry = engine.advance(carry, case.hypers, k)
+    close(found.grads["rho"], GOLDEN["ridge_exp"]["g"], 1e-4)
+
+
+def test_training_ends_when_it_has_settled():
+    case = family.ridge()
+    engine = rf.implicit(problem(case, 10_000), settled=lambda k: 1e-2 * 0.1**k, warm_start=True, jit_compile=False)
+    carry = engine.start(case.params, case.hypers)
+    times = []
+    for k in range(3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _, carry = engine.advance(carry, case.hypers, k)
+        times.append(int(carry.t))
+    assert 5 < times[0] < times[1] < times[2] < 200
+    assert engine.settings["settled"] == pytest.approx([1e-2, 1e-3, 1e-4])
+
+
+def test_several_objectives_have_an_adjoint_each():
+    case = family.ridge()
+    own = lambda w, hypers, batch: tf.reduce_sum(w**2) * hypers["direct"]  # noqa: E731
+    objectives = {"validation": rf.Objective(case.objective, ["rho"]), "size": rf.Objective(own, ["direct"])}
+    both = rf.Problem(rf.gradient_descent(case.loss, 0.1), objectives, 400)
+    engine = rf.implicit(both, **EXACT)
+    found = engine(case.params, case.hypers | {"direct": 2.0})
+    close(found.grads["rho"], GOLDEN["ridge_exp"]["g"], 1e-9)
+    close(found.grads["direct"], np.sum(GOLDEN["ridge_exp"]["w"] ** 2), 1e-9)
+    assert int(engine.norms["products"]) == 10
+
+
+def test_minibatches_the_next_one_for_each_term_of_the_series():
+    """J_i = (w - h x_i)^2 / 2: the Hessian is 1 on every batch, and so the sum of the series with rate 0.5 is known."""
+    x = tf.constant([1.0, 2.0, 3.0], tf.float64)
+    batches = lambda t: tf.gather(x, t % 3)  # noqa: E731
+    loss = lambda w, hypers, batch: 0.5 * batch * (w - hypers["h"]) ** 2  # noqa: E731
+    one = rf.Problem(rf.gradient_descent(loss, 0.1), lambda w, hypers, batch: 0.5 * w**2, 30, batches)
+    engine = rf.implicit(one, "step", "fixed_point", iterations=3, jit_compile=False)
+    assert engine.settings["tolerance"] is None
+    found = engine(tf.constant(0.0, tf.float64), {"h": 2.0})
+    w = float(found.state)
+    factors = [1 - 0.1 * float(batches(30 + i)) for i in range(4)]
+    v = w * (1 + factors[1])  # iteration 1 starts from v = dE/dw
+    v = w + factors[2] * v
+    close(found.grads["h"], 0.1 * float(batches(30)) * v, 1e-12)
+    full = rf.implicit(one, "step", "bicgstab", batches=lambda t: x[1], jit_compile=False, tolerance=1e-12)
+    close(full(tf.constant(0.0, tf.float64), {"h": 2.0}).grads["h"], w, 1e-10)
+
+
+def test_float32_objectives_of_any_size():
+    expected = GOLDEN["ridge_exp"]["g"]
+    for scale in (1e-30, 1e30):
+        case = family.ridge(tf.float32, scale)
+        for solver in ("cg", "bicgstab"):
+            found, _ = hypergradient(case, solver=solver, tolerance=1e-6)
+            close(found.grads["rho"] / scale, expected, 1e-4)
+
+
+def test_an_objective_that_does_not_depend_on_the_weights_takes_no_product():
+    case = family.ridge()._replace(
+        objective=lambda w, hypers, batch: tf.reduce_sum(hypers["rho"] ** 2) + 0 * tf.reduce_sum(w)
+    )
+    found, norms = hypergradient(case)
+    np.testing.assert_allclose(found.grads["rho"], 2 * case.hypers["rho"])
+    assert int(norms["products"]) == 0
+
+
+def test_an_identity_hessian_takes_one_product():
+    loss = lambda w, hypers, batch: 0.5 * tf.reduce_sum((w - hypers["h"]) ** 2)  # noqa: E731
+    case = family.Solvable(loss, lambda w, h, b: tf.reduce_sum(w**2), tf.zeros(2, tf.float64), {"h": np.array([1.0, 2.0])})
+    found, norms = hypergradient(case, 100, rate=1.0, tolerance=1e-4)
+    np.testing.assert_allclose(found.grads["h"], [2.0, 4.0])
+    assert int(norms["products"]) == 1
+
+
+def test_an_indefinite_hessian_is_reported():
+    loss = lambda w, hypers, batch: hypers["h"] * (w[0] ** 2 - w[1] ** 2) + w[0]  # noqa: E731
+    case = family.Solvable(loss, lambda w, h, b: w[0] + 2 * w[1], tf.zeros(2, tf.float64), {"h": 1.0})
+    engine = rf.implicit(problem(case, 60), jit_compile=False)
+    with pytest.warns(UserWarning, match="curvature .* not at a minimum.*damping"):
+        engine(case.params, case.hypers)
+    assert float(engine.norms["curvature"]) <= 0
+
+
+def test_an_unsolved_system_is_reported_with_what_to_do():
+    case, state = solved()
+    for solver, remedy in (("cg", "more iterations"), ("bicgstab", "solver='normal'"), ("fixed_point", "horizon")):
+        engine = rf.implicit(problem(case, 1), solver=solver, iterations=1, tolerance=1e-8, jit_compile=False)
+        with pytest.warns(UserWarning, match=f"'{solver}' left a residual of .*{remedy}"):
+            engine(state, case.hypers)
+
+
+@pytest.mark.parametrize("model", ["equilibrium", "momentum"])
+def test_cg_is_refused_on_a_matrix_that_is_not_symmetric(model):
+    if model == "equilibrium":
+        dynamics, case = family.equilibrium()
+    else:
+        dynamics, case = rf.momentum(family.ridge().loss, 0.1, 0.5), family.ridge()
+    with pytest.raises(ValueError, match=r"not symmetric.*solver='bicgstab'"):
+        hypergradient(case, 200, dynamics, condition="step", solver="cg")
+
+
+@pytest.mark.parametrize("condition", ["gradient", "step"])
+def test_damping_solves_the_damped_system(condition):
+    case, state = solved()
+    found, _ = hypergradient(case._replace(params=state), 1, condition=condition, damping=0.5)
+    w = state.numpy()
+    hessian = 2 * (lambda x: x.T @ x / 12)(family.regression_data(10, 12, 8, 5)[0]) + 2 * np.diag(np.exp(case.hypers["rho"]))
+    xv, yv = family.regression_data(10, 12, 8, 5)[2:]
+    b = 2 * xv.T @ (xv @ w - yv) / 8
+    matrix = hessian if condition == "gradient" else 0.1 * hessian
+    v = np.linalg.solve(matrix + 0.5 * np.eye(5), b)
+    cross = -2 * np.exp(case.hypers["rho"]) * w * (1 if condition == "gradient" else 0.1)
+    close(found.grads["rho"], cross * v, 1e-9)
+
+
+def test_hypers_that_do_not_move_the_solution_are_refused_by_name():
+    case = family.ridge()
+    for dynamics, name in (
+        (rf.gradient_descent(case.loss, "lr"), "lr"),
+        (rf.momentum(case.loss, 0.1, "mu"), "mu"),
+        (rf.gradient_descent(case.loss, 0.1)._replace(init=lambda w, h: w + h["shift"]), "shift"),
+    ):
+        with pytest.raises(ValueError, match=f"'{name}' does not act on the solution.*rf.reverse"):
+            hypergradient(case._replace(hypers=case.hypers | {name: 0.1}), dynamics=dynamics)
+
+
+def test_what_has_no_meaning_at_a_solution_is_refused():
+    case = family.ridge()
+    dynamics = rf.gradient_descent(case.loss, 0.1)
+    with pytest.raises(ValueError, match=r"objective: an rf\.RunningCost"):
+        rf.implicit(rf.Problem(dynamics, rf.RunningCost(case.objective), 5))
+    with pytest.raises(ValueError, match="steps is None"):
+        rf.implicit(rf.Problem(dynamics, case.objective, None))
+    stream = rf.batches.stream(tf.data.Dataset.range(3).repeat())
+    with pytest.raises(TypeError, match="batches is a stream"):
+        rf.implicit(rf.Problem(dynamics, case.objective, 5, stream))
+    adamw = rf.Problem(rf.adamw(case.loss, 0.1, 0.01), case.objective, 5)
+    with pytest.raises(ValueError, match=r"condition is 'gradient', but.*rf\.adamw.*condition='step'"):
+        rf.implicit(adamw, condition="gradient")
+    assert rf.implicit(adamw).settings["condition"] == "step"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"condition": "hessian"}, "condition is 'hessian'; choose"),
+        ({"solver": "lu"}, "solver is 'lu'; choose"),
+        ({"iterations": 0}, "iterations is 0"),
+        ({"tolerance": -1.0}, "tolerance is -1.0"),
+        ({"settled": "soon"}, "settled is 'soon'"),
+        ({"damping": lambda k: 0.1}, "damping is"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_wrong_arguments_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        rf.implicit(problem(family.ridge(), 5), **settings)
+
+
+@pytest.mark.parametrize("optimiser", ["nesterov", "rmsprop", "adagrad", "adam"])
+def test_the_optimiser_does_not_matter_to_the_condition_of_the_gradient(optimiser):
+    case, state = solved()
+    settings = {"nesterov": (0.1, 0.9)}.get(optimiser, (1e-9,))
+    dynamics = getattr(rf, optimiser)(case.loss, *settings)
+    found, _ = hypergradient(case._replace(params=state), 1, dynamics)
+    close(found.grads["rho"], GOLDEN["ridge_exp"]["g"])
