@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from rfho2.core import errors, loops, nest
+from rfho2.core import errors, nest
 from rfho2.core.types import Hypers, Nest
+from rfho2.hypergradients.check_engine import check_same_problem, examined
+from rfho2.hypergradients.differences import FLOOR, difference, directions, response
+from rfho2.hypergradients.engine import Engine
 from rfho2.hypergradients.forward import forward
 from rfho2.hypergradients.reverse import reverse
 from rfho2.problem import Problem, probe
 
-ENTRIES = 10  # hypers up to this size are checked entry by entry, larger ones along random directions
-DIRECTIONS = 5
-SCALES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # difference steps, relative to the hyper
-LEAST = 1e-4  # smaller hypers count as this size: steps proportional to 1e-10 would measure rounding
-FLOOR = 1e-9  # relative to the value: smaller derivatives are lost in the rounding errors of differences
-
 
 class Row(NamedTuple):
-    """One hyper: its derivative along the direction in which the three methods differ most, and the relative error there."""
+    """One hyper: its derivative along the direction in which the three methods differ most, and the relative error there.
+
+    `engine` is the derivative by the engine that is checked, if there is one, along the direction in which it differs most
+    from the differences that are its reference, `engine_difference`.
+    """
 
     hyper: str
     reverse: float
     forward: float
     difference: float
     error: float
+    engine: float | None = None
+    engine_difference: float | None = None
+    engine_error: float = 0.0
 
 
 class Check(NamedTuple):
@@ -53,11 +56,23 @@ class Check(NamedTuple):
         lines += [
             f"{r.hyper:<20} {r.reverse:>16.9g} {r.forward:>16.9g} {r.difference:>16.9g} {r.error:>9.1e}" for r in self.table
         ]
+        lines += [
+            f"{r.hyper:<20} {r.engine:>16.9g} {'(the engine)':>16} {r.engine_difference:>16.9g} {r.engine_error:>9.1e}"
+            for r in self.table
+            if r.engine is not None
+        ]
         lines.append(f"derivative of one step compared with differences: error {self.step_error:.1e}")
         return "\n".join([*(lines if self.table else []), "ok" if self.ok else f"WRONG: {self.message}"])
 
 
-def check_hypergradient(problem: Problem, params: Nest, hypers: Hypers, rtol: float = 1e-6, seed: int = 0) -> Check:
+def check_hypergradient(
+    problem: Problem,
+    params: Nest,
+    hypers: Hypers,
+    rtol: float = 1e-6,
+    seed: int = 0,
+    engine: Engine | None = None,
+) -> Check:
     """Compares reverse mode, forward mode and central differences of E(s_T); and one step's derivative with differences.
 
     The last comparison is needed because both modes can agree and be wrong: some ops hide a stop_gradient that affects only
@@ -68,6 +83,8 @@ def check_hypergradient(problem: Problem, params: Nest, hypers: Hypers, rtol: fl
       params, hypers: in float64, like the data; differences in float32 would be meaningless.
       rtol: largest relative error that counts as agreement.
       seed: of the random directions along which hypers with more than ten entries are checked.
+      engine: an engine of this problem to check as well. The reference of `rf.implicit` is differences of the training
+        continued until it stands still; its error may be ten times its linear residual.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: tf.reduce_sum(hypers["scale"] * tf.cos(w))
@@ -78,6 +95,8 @@ def check_hypergradient(problem: Problem, params: Nest, hypers: Hypers, rtol: fl
     params = errors.checked_params(params)
     hypers = errors.checked_hypers(hypers, params)
     _require_float64(params)
+    if engine is not None:
+        check_same_problem(engine, problem)
     rng = np.random.default_rng(seed)
     try:
         probe(problem, params, hypers)
@@ -89,11 +108,11 @@ def check_hypergradient(problem: Problem, params: Nest, hypers: Hypers, rtol: fl
         engines = [method(problem, jit_compile=False)(params, hypers) for method in (reverse, forward)]
     except (LookupError, TypeError, ValueError, tf.errors.OpError) as error:
         return Check(False, [], _explain(error), float("nan"))
-    value = _response(problem, params)
+    value = response(problem, params)
     base = value(hypers)
     quantities = {f"objective {name}".strip(): v for name, v in base.items()}
-    for mode, engine in zip(("reverse", "forward"), engines, strict=True):
-        quantities |= {f"{mode} hypergradient of '{name}'": grad for name, grad in engine.grads.items()}
+    for mode, by_mode in zip(("reverse", "forward"), engines, strict=True):
+        quantities |= {f"{mode} hypergradient of '{name}'": grad for name, grad in by_mode.grads.items()}
     bad = [name for name, quantity in quantities.items() if not np.all(np.isfinite(quantity))]
     if bad:
         return Check(False, [], f"not finite: {', '.join(bad)}; look for log(0), 0/0 and sqrt at 0.", float("nan"))
@@ -101,11 +120,14 @@ def check_hypergradient(problem: Problem, params: Nest, hypers: Hypers, rtol: fl
     owner = {name: term.name for term in problem.terms(hypers) for name in term.hypers}
     table = []
     for name in hypers:
-        along = _directions(hypers[name].numpy(), rng)
+        along = directions(hypers[name].numpy(), rng)
         objective = functools.partial(_pick, value, owner[name])
-        differences = [_difference(objective, hypers, {name: d}) for d in along]
+        differences = [difference(objective, hypers, {name: d}) for d in along]
         pairs = [[float(np.sum(e.grads[name] * d)) for d in along] for e in engines]
         table.append(_row(name, pairs[0], pairs[1], differences, abs(base[owner[name]]) * FLOOR))
+    checked = None if engine is None else examined(engine, params, hypers, rtol, seed)
+    if checked is not None:
+        table = [row._replace(**checked.columns[row.hyper]) for row in table]
     step_error, step_culprit = _step_error(problem, params, hypers, rng)
     wrong = [row.hyper for row in table if not row.error <= rtol]
     message = ""
@@ -118,70 +140,13 @@ def check_hypergradient(problem: Problem, params: Nest, hypers: Hypers, rtol: fl
         )
     elif wrong:
         message = f"the three methods differ for {', '.join(wrong)}: see the table; is the objective differentiable there?"
+    elif checked is not None:
+        message = checked.message
     return Check(not message, table, message, step_error)
-
-
-def _response(problem: Problem, params: Nest) -> Callable[[Hypers], dict[str, float]]:
-    """hypers -> the value of each objective after plain training."""
-
-    @tf.function(autograph=False)
-    def train(hypers: Hypers) -> list[tf.Tensor]:
-        assert problem.steps is not None
-        dynamics, terms = problem.dynamics, problem.terms(hypers)
-        batches = [term.batch(tf.constant(0)) for term in terms]
-
-        def costs(t: tf.Tensor, state: Nest) -> list[tf.Tensor]:
-            p = dynamics.params(state)
-            due = [t == problem.steps if term.every is None else (t % term.every == 0) for term in terms]
-            zero = tf.zeros([], nest.flatten(state)[0].dtype)
-            return [
-                tf.cond(now, lambda term=term, b=b: term.fn(p, hypers, b), lambda: zero)
-                for now, term, b in zip(due, terms, batches, strict=True)
-            ]
-
-        def body(carry: Nest, t: tf.Tensor) -> Nest:
-            state, values = carry
-            state = dynamics.step(state, hypers, problem.batch(t), t)
-            return state, nest.add(values, costs(t + 1, state))
-
-        state = dynamics.init(params, hypers)
-        zeros = [tf.zeros([], nest.flatten(state)[0].dtype) for _ in terms]
-        return loops.fold(body, (state, zeros), 0, problem.steps)[1]
-
-    def value(hypers: Hypers) -> dict[str, float]:
-        names = [term.name for term in problem.terms(hypers)]
-        return dict(zip(names, map(float, train(dict(hypers))), strict=True))
-
-    return value
 
 
 def _pick(value: Callable[[Hypers], dict[str, float]], objective: str, hypers: Hypers) -> float:
     return value(hypers)[objective]
-
-
-def _difference(fn: Callable[[Hypers], float | np.ndarray], at: Hypers, direction: dict[str, np.ndarray]) -> np.ndarray:
-    """d/dh fn(at + h direction) at h = 0: fourth-order central differences, at the step size where they vary least."""
-    size = max(float(np.max(np.abs(at[name]))) for name in direction) or 1.0
-    size = max(size, LEAST)
-
-    def shifted(h: float) -> np.ndarray:
-        return np.asarray(fn({**at, **{name: at[name] + h * d for name, d in direction.items()}}))
-
-    tried, noise = [], []
-    for h in [scale * size for scale in SCALES]:
-        right, left = shifted(h), shifted(-h)
-        tried.append((8 * (right - left) - (shifted(2 * h) - shifted(-2 * h))) / (12 * h))
-        noise.append(np.finfo(float).eps * np.max(np.abs(right), initial=0.0) / h)
-    moves = [np.max(np.abs(b - a), initial=0.0) for a, b in itertools.pairwise(tried)]
-    unsteady = [move + rounding for move, rounding in zip(moves, noise[1:], strict=True)]
-    return tried[int(np.nanargmin(unsteady)) + 1] if np.any(np.isfinite(unsteady)) else tried[-1]
-
-
-def _directions(hyper: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-    if hyper.size <= ENTRIES:
-        return [unit.reshape(hyper.shape) for unit in np.eye(hyper.size)]
-    draws = rng.normal(size=(DIRECTIONS, hyper.size))
-    return [(d / np.linalg.norm(d)).reshape(hyper.shape) for d in draws]
 
 
 def _row(name: str, backward: list[float], onward: list[float], differences: list[np.ndarray], floor: float) -> Row:
@@ -220,7 +185,7 @@ def _step_error(problem: Problem, params: Nest, hypers: Hypers, rng: np.random.G
         with tf.autodiff.ForwardAccumulator(inputs, tangents) as accumulator:
             out = step(inputs)
         exact = accumulator.jvp(out, unconnected_gradients=tf.UnconnectedGradients.ZERO).numpy()
-        near = _difference(lambda x: step(x).numpy(), inputs, direction)
+        near = difference(lambda x: step(x).numpy(), inputs, direction)
         scale = max(np.max(np.abs(exact)), np.max(np.abs(near)), np.max(np.abs(out)) * FLOOR, np.finfo(float).tiny)
         error = float(np.max(np.abs(exact - near)) / scale)
         if not (np.isnan(worst[0]) or error <= worst[0]):

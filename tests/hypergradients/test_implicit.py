@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2.hypergradients.check_engine import examined
 from tests.support import family
 from tests.support.family import GOLDEN
 
@@ -331,3 +332,32 @@ def test_the_optimiser_does_not_matter_to_the_condition_of_the_gradient(optimise
     dynamics = getattr(rf, optimiser)(case.loss, *settings)
     found, _ = hypergradient(case._replace(params=state), 1, dynamics)
     close(found.grads["rho"], GOLDEN["ridge_exp"]["g"])
+
+
+def test_the_check_compares_with_differences_of_the_solved_training():
+    case = family.ridge()
+    whole, short = problem(case, 150), problem(case, 12)
+    check = rf.check_hypergradient(whole, case.params, case.hypers, engine=rf.implicit(whole, tolerance=1e-10))
+    assert check.ok, check
+    assert [row.engine_error < 1e-6 for row in check.table] == [True]
+    assert "(the engine)" in str(check)
+    with pytest.raises(ValueError, match="engine was made for another problem"):
+        rf.check_hypergradient(whole, case.params, case.hypers, engine=rf.implicit(short))
+
+
+@pytest.mark.filterwarnings("ignore:rf.implicit")
+def test_the_check_takes_any_engine_and_says_what_is_wrong():
+    case = family.ridge()
+    short = problem(case, 6)
+    messages = [
+        examined(engine, case.params, {"rho": tf.constant(case.hypers["rho"])}, rtol=1e-6, seed=0).message
+        for engine in (
+            rf.real_time(short, 4, jit_compile=False),
+            rf.reverse(short, truncate=2, jit_compile=False),
+            rf.implicit(short, jit_compile=False),
+        )
+    ]
+    assert messages[0] == ""
+    assert messages[1].startswith("the engine, reverse, differs from differences for rho")
+    assert "implicit, differs from differences for rho" in messages[2]
+    assert "% of the objective away from a solution" in messages[2]

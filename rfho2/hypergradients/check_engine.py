@@ -1,0 +1,79 @@
+"""Checks one engine: its hypergradient along directions, compared with differences of what it claims to differentiate."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from rfho2.core.types import Hypers, Nest
+from rfho2.hypergradients.differences import FLOOR, difference, directions, response, solved_response
+from rfho2.hypergradients.engine import Engine
+from rfho2.problem import Problem
+
+RESIDUALS = 10.0  # times the linear residual: the error that an implicit hypergradient may have
+
+
+class Examined(NamedTuple):
+    """The engine's columns in the table of a `Check`, by hyper, and what is wrong."""
+
+    columns: dict[str, dict[str, float]]
+    message: str
+
+
+def examined(engine: Engine, params: Nest, hypers: Hypers, rtol: float, seed: int) -> Examined:
+    """Compares the hypergradient of an engine with central differences.
+
+    Differences are taken of E(s_T); of E after the first hyper-batch for an engine in real time; of E after a training that
+    goes on until it stands still for `rf.implicit`.
+    """
+    found = engine(params, hypers)
+    value, limit = _reference(engine, params), rtol
+    if engine.settings.get("method") == "implicit":
+        limit = max(rtol, RESIDUALS * float(engine.norms["linear residual"]))
+    base, rng = value(hypers), np.random.default_rng(seed)
+    owner = {name: term.name for term in engine.problem.terms(hypers) for name in term.hypers}
+    columns = {}
+    for name in hypers:
+        along = directions(hypers[name].numpy(), rng)
+        objective = functools.partial(_objective, value, owner[name])
+        expected = np.array([float(difference(objective, hypers, {name: d})) for d in along])
+        actual = np.array([float(np.sum(found.grads[name] * d)) for d in along])
+        worst = int(np.argmax(np.abs(actual - expected)))
+        scale = max(np.max(np.abs([actual, expected])), abs(base[owner[name]]) * FLOOR, np.finfo(float).tiny)
+        error = float(np.abs(actual - expected)[worst] / scale)
+        columns[name] = {"engine": actual[worst], "engine_difference": expected[worst], "engine_error": error}
+    wrong = [name for name, column in columns.items() if not column["engine_error"] <= limit]
+    return Examined(columns, _message(engine, wrong, limit) if wrong else "")
+
+
+def _reference(engine: Engine, params: Nest) -> Callable[[Hypers], dict[str, float]]:
+    problem = engine.problem
+    if engine.settings.get("method") == "implicit":
+        return solved_response(problem, params)
+    steps = engine.settings.get("hyper_batch", problem.steps)
+    return response(dataclasses.replace(problem, steps=steps), params)
+
+
+def _objective(value: Callable[[Hypers], dict[str, float]], name: str, hypers: Hypers) -> float:
+    return value(hypers)[name]
+
+
+def _message(engine: Engine, wrong: list[str], limit: float) -> str:
+    text = f"the engine, {engine.settings.get('method')}, differs from differences for {', '.join(wrong)}: see the table."
+    if engine.settings.get("method") != "implicit":
+        return text
+    residual, unsettled = (float(engine.norms[name]) for name in ("linear residual", "unsettled"))
+    return (
+        f"{text} Up to {limit:.1e} was allowed, by its linear residual of {residual:.1e}. Its training was "
+        f"{100 * unsettled:.2g} % of the objective away from a solution: use more steps if that is much."
+    )
+
+
+def check_same_problem(engine: Engine, problem: Problem) -> None:
+    """Requires an engine of the problem that is checked."""
+    if engine.problem is not problem:
+        raise ValueError("engine was made for another problem; pass the problem that it was made for, engine.problem.")
