@@ -12,13 +12,15 @@ from rfho2.core.types import Hypers, Nest
 from rfho2.hypergradients.binomial import fewest_slots, steps_run
 from rfho2.hypergradients.engine import Engine
 from rfho2.hypergradients.forward import forward
+from rfho2.hypergradients.implicit import implicit
 from rfho2.hypergradients.reverse import reverse
 from rfho2.hypergradients.sensitivity import balanced_chunk, count_columns
 from rfho2.planning.memory import free
-from rfho2.planning.timing import Measured, time_forward, time_reverse, time_training
+from rfho2.planning.timing import Measured, time_forward, time_implicit, time_reverse, time_training
 from rfho2.problem import Problem
 
 FEW = 4  # states that any engine holds besides the saved ones: old, new, adjoint, gradient
+SOLVING = 8  # states that an implicit hypergradient holds: the vectors of the solver
 RUNS = (2, 3, 4, 6)  # how often the listed checkpointed choices run each step
 UNITS = ("", "k", "m", "g", "t")
 
@@ -33,8 +35,8 @@ class Choice(NamedTuple):
 
     def build(self, problem: Problem) -> Engine:
         """The engine with these settings."""
-        make: Callable[..., Engine] = reverse if self.method == "reverse" else forward
-        return make(problem, **self.settings)
+        make: dict[str, Callable[..., Engine]] = {"reverse": reverse, "forward": forward, "implicit": implicit}
+        return make[self.method](problem, **self.settings)
 
     def __str__(self) -> str:
         return f"rf.{self.method}({', '.join(['problem', *(f'{name}={value}' for name, value in self.settings.items())])})"
@@ -66,7 +68,7 @@ class Plan(NamedTuple):
         return "\n".join([*lines, self.reason])
 
 
-def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | None = None) -> Plan:
+def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | None = None, solved: bool = False) -> Plan:
     """Predicts time and memory of reverse, checkpointed reverse and forward for one hypergradient, and picks one.
 
     Plain training, reverse mode and one chunk of forward mode are compiled and timed over a few steps. Let a step take a
@@ -75,6 +77,7 @@ def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | N
     reverse: T b seconds and T S bytes, or less where the compiler drops parts of the states.
     reverse with checkpoints=k: T b + (F - T) a seconds and k S bytes, where F is the number of forward steps.
     forward: ceil(m / n) T c seconds and 2 n S bytes.
+    implicit, if `solved`: T a + the solution of one linear system seconds, and 8 S bytes.
 
     Seconds and bytes that do not depend on T are measured in the short runs and added. The graph and the compiled code, tens
     of MB, are not counted.
@@ -83,6 +86,8 @@ def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | N
       problem: with its `steps`.
       params, hypers: as passed to an engine.
       memory: bytes, or a text such as "2GB"; half of the free main memory by default.
+      solved: whether the training ends at a solution, so that `rf.implicit` is a choice too. It is not by default, because
+        away from a solution it computes something else.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: 0.5 * w**2
@@ -104,6 +109,10 @@ def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | N
     push = time_forward(problem, params, hypers, step.step, columns) if m else None
     choices = _reverse_choices(problem.steps, state, room, step, back)
     choices += _forward_choices(problem.steps, state, room, step, push, m, columns) if push else []
+    if solved:
+        system = time_implicit(problem, params, hypers, step.step)
+        held = max(system.bytes, SOLVING * state)
+        choices.append(Choice("implicit", {}, system.start + problem.steps * system.step, held))
     choices.sort(key=lambda choice: choice.seconds)
     fitting = [choice for choice in choices if choice.bytes <= room]
     chosen = fitting[0] if fitting else min(choices, key=lambda choice: choice.bytes)

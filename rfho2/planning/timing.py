@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import tensorflow as tf
 from rfho2.core import nest
 from rfho2.core.compiled import Compiled
 from rfho2.core.types import Hypers, Nest
+from rfho2.hypergradients.implicit import implicit
 from rfho2.hypergradients.reverse import reverse
 from rfho2.hypergradients.sensitivity import directions, push_steps, start_tangent
 from rfho2.planning import memory
@@ -86,6 +88,18 @@ def time_reverse(problem: Problem, params: Nest, hypers: Hypers, step: float, mo
     seen = (steps - first) * state > SEEN and used[1] > used[0]
     kept = min((used[1] - used[0]) / (steps - first), state) if seen else state
     return Measured(*_line((first, times[0]), (steps, times[1])), max(used[1] - steps * kept, 0), kept)
+
+
+def time_implicit(problem: Problem, params: Nest, hypers: Hypers, step: float) -> Measured:
+    """Implicit differentiation at the end of a short training: the linear system is solved once, whatever T."""
+    assert problem.steps is not None
+    steps = min(problem.steps, max(2, math.ceil(SECONDS / step)))
+    engine = implicit(_shortened(problem, steps))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # so short a training need not be at a solution
+        used = _peak(functools.partial(engine, params, hypers))
+        seconds = _best(functools.partial(engine, params, hypers))
+    return Measured(max(0.0, seconds - steps * step), step, used)
 
 
 def _line(first: tuple[int, float], second: tuple[int, float]) -> tuple[float, float]:

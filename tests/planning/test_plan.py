@@ -38,6 +38,17 @@ def problem(steps, m=6):
     return rf.Problem(rf.gradient_descent(loss, 0.1), loss, steps), np.ones(6, np.float32), {"decay": np.ones(m)}
 
 
+def test_an_implicit_hypergradient_is_listed_only_where_the_training_is_solved(measured, monkeypatch):
+    monkeypatch.setattr(planner, "time_implicit", lambda *_: Measured(0.25, 1e-3, 0))
+    p, params, hypers = problem(10_000)
+    assert "implicit" not in str(rf.plan(p, params, hypers, memory="1MB"))
+    solved = rf.plan(p, params, hypers, memory="1MB", solved=True)
+    assert str(solved.chosen) == "rf.implicit(problem)"
+    assert solved.chosen.seconds == pytest.approx(10.25)
+    assert solved.chosen.bytes == 8 * STATE
+    assert solved.chosen.build(p).settings["method"] == "implicit"
+
+
 def test_the_fastest_engine_that_fits_is_chosen(measured):
     steps, fixed = 10_000, 760
     p, params, hypers = problem(steps)
