@@ -34,6 +34,7 @@ from rfho2.hypergradients.sensitivity import (
     push_steps,
     start_tangent,
 )
+from rfho2.hypergradients.windows import WindowSettings, window_settings
 from rfho2.problem import Problem
 
 
@@ -135,9 +136,15 @@ class ForwardColumns(OfflineEngine):
 
 
 def real_time_columns(
-    problem: Problem, hyper_batch: int, mesh: dtensor.Mesh, carry: bool = True, jit_compile: bool | None = None
+    problem: Problem,
+    hyper_batch: int,
+    mesh: dtensor.Mesh,
+    carry: bool = True,
+    jit_compile: bool | None = None,
+    *,
+    discount: float = 1.0,
 ) -> RealTimeColumns:
-    """`rf.real_time`, with the columns of Z divided over the processes of the mesh.
+    """`rf.real_time` in forward mode, with the columns of Z divided over the processes of the mesh.
 
     Each process carries its own columns, and so writes its own checkpoints, in a directory of its own. Call
     `same_checkpoint` before a run: it takes all processes back to the last checkpoint that they have in common.
@@ -145,18 +152,19 @@ def real_time_columns(
     Args:
       problem: on ordinary tensors, the same in every process.
       mesh: `rf.distribute.mesh()`, with one device in each process.
-      hyper_batch, carry, jit_compile: as in `rf.real_time`.
+      hyper_batch, carry, jit_compile, discount: as in `rf.real_time`.
     """
     if isinstance(problem.batches, Stream):
         raise TypeError("batches is a stream, which every process would read for itself; use rf.batches.shuffled.")
-    return RealTimeColumns(problem, hyper_batch, ColumnShare(mesh), carry, jit_compile)
+    settings = window_settings(hyper_batch, carry, discount, "forward")
+    return RealTimeColumns(problem, settings, ColumnShare(mesh), jit_compile)
 
 
 class RealTimeColumns(RealTimeEngine):
     """See `real_time_columns`."""
 
-    def __init__(self, problem: Problem, hyper_batch: int, share: ColumnShare, carry: bool, jit_compile: bool | None):
-        super().__init__(problem, hyper_batch, carry, jit_compile)
+    def __init__(self, problem: Problem, settings: WindowSettings, share: ColumnShare, jit_compile: bool | None):
+        super().__init__(problem, settings, jit_compile)
         self._share = share
         self.settings |= share.settings
 
@@ -173,9 +181,9 @@ class RealTimeColumns(RealTimeEngine):
         """The readings along the columns of this process, to be exchanged."""
         return pushed._replace(tangent=pushed.tangent._replace(sensitivity=()))
 
-    def _complete(self, reading: Pushed, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
+    def _complete(self, result: Pushed, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         """The hypergradient from the columns of all processes."""
-        pushed = self._share.gathered(reading, hypers, k)
+        pushed = self._share.gathered(result, hypers, k)
         self._norms = norms_of(pushed)
         return hypergradient_of(self.problem, hypers, pushed)
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from rfho2.core import errors, nest
+from rfho2.core import nest
 from rfho2.core.compiled import Compiled
-from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
-from rfho2.hypergradients.engine import OnlineEngine
+from rfho2.core.types import Hypers, Nest, Norms
+from rfho2.hypergradients.one_step import OneStep
 from rfho2.hypergradients.sensitivity import (
     Directions,
     Pushed,
@@ -22,6 +22,7 @@ from rfho2.hypergradients.sensitivity import (
     push_steps,
     start_tangent,
 )
+from rfho2.hypergradients.windows import BatchAt, ReverseWindows, Windows, WindowSettings, window_settings
 from rfho2.problem import Problem
 
 
@@ -33,15 +34,40 @@ class RealTimeCarry(NamedTuple):
     t: tf.Tensor
 
 
-def real_time(problem: Problem, hyper_batch: int, carry: bool = True, jit_compile: bool | None = None) -> RealTimeEngine:
-    """Forward mode without an end: after every `hyper_batch` steps, grad f_t = dE/ds_t Z_t + dE/d hypers.
+def real_time(
+    problem: Problem,
+    hyper_batch: int,
+    carry: bool | None = None,
+    jit_compile: bool | None = None,
+    *,
+    discount: float = 1.0,
+    mode: str = "forward",
+) -> Windows:
+    """Hypergradients of a training without an end: after every `hyper_batch` steps, grad f_t = dE/ds_t Z_t + dE/d hypers.
+
+    Z_t = discount A_t Z_{t-1} + B_t is the sensitivity of the state to the hypers. There are three ways to the product:
+
+    - `mode="forward"` pushes Z along with the training. For a few hypers: with m entries, a step costs about 1 + 1.2 m
+      plain steps, and Z takes m states of memory. A hypergradient looks back to the start of the training.
+    - `mode="reverse"` saves the states of a hyper-batch and carries the adjoint back through them. For any number of
+      hypers, such as a weight for each example, and for ops without a forward-mode derivative, such as recurrent layers:
+      a step costs about 3.2 plain steps, and memory is for `hyper_batch` states. A hypergradient looks back one
+      hyper-batch.
+    - `discount=0`, in either mode, differentiates only the last step of each hyper-batch: hypergradient descent. It is
+      cheap, for any number of hypers, and short-sighted.
 
     Args:
-      problem: what to differentiate; `steps` is not used and may be None.
+      problem: what to differentiate; `steps` is not used and may be None. With `discount=0` and `hyper_batch=1`,
+        `validation=lambda k: batches(k + 1)` is the original hypergradient descent (Baydin et al., 2018), which tunes on the
+        next training batch.
       hyper_batch: Delta, the number of training steps between two hypergradients.
       carry: True keeps Z across updates of the hypers, as the paper's code does; False resets it to zero after each update,
-        so that a hypergradient looks back no further than one hyper-batch.
+        so that a hypergradient looks back no further than one hyper-batch. None means True in forward mode and False in
+        reverse mode, which has no Z to keep.
       jit_compile: None tries XLA and falls back to the graph; True or False insists.
+      discount: from 0 to 1. 1 is exact. 1 - 1/n looks back about n steps, which keeps Z from growing without bound and
+        reduces its noise, at the price of a bias towards short-term effects (MARTHE; Donini et al., 2020).
+      mode: "forward" or "reverse".
 
     Returns:
       An engine whose `start(params, hypers) -> carry` and `advance(carry, hypers, k) -> (HyperGradient, carry)` a
@@ -56,41 +82,33 @@ def real_time(problem: Problem, hyper_batch: int, carry: bool = True, jit_compil
     >>> hypergradient.grads["lr"].numpy().item()  # d/dlr of (1 - lr)^2 / 2
     -0.5
     """
-    return RealTimeEngine(problem, hyper_batch, carry, jit_compile)
+    settings = window_settings(hyper_batch, carry, discount, mode)
+    if settings.discount == 0:
+        return OneStep(problem, settings, jit_compile)
+    if settings.mode == "reverse":
+        return ReverseWindows(problem, settings, jit_compile)
+    return RealTimeEngine(problem, settings, jit_compile)
 
 
-class RealTimeEngine(OnlineEngine):
-    """See `real_time`. Subclasses may push some of the columns of Z only, and complete the hypergradient otherwise."""
+class RealTimeEngine(Windows):
+    """Real time in forward mode. Subclasses may push only some columns of Z, and complete the hypergradient otherwise."""
 
-    def __init__(self, problem: Problem, hyper_batch: int, carry: bool, jit_compile: bool | None):
-        errors.check_count("hyper_batch", hyper_batch)
-        settings = {"method": "real_time", "hyper_batch": hyper_batch, "carry": carry, "jit_compile": jit_compile}
-        super().__init__(problem, settings)
-        self._norms: Norms = {}
-        self._stream = self.stream
+    def __init__(self, problem: Problem, settings: WindowSettings, jit_compile: bool | None):
+        def window(c: RealTimeCarry, hypers: Hypers, k: tf.Tensor, batch: BatchAt) -> tuple[Any, RealTimeCarry, Norms]:
+            along, before = self._directions(hypers), Tangent(c.state, c.sensitivity)
+            steps, discount = settings.hyper_batch, settings.discount
+            pushed = push_steps(problem, before, hypers, along, k, c.t, steps, batch, discount)
+            tangent = pushed.tangent
+            kept = tangent.sensitivity if settings.carry else nest.zeros_like(tangent.sensitivity)
+            new = RealTimeCarry(tangent.state, kept, c.t + steps)
+            return self._read(hypers, pushed), new, norms_of(pushed)
+
+        super().__init__(problem, settings, window, jit_compile)
 
         def start(params: Nest, hypers: Hypers) -> Tangent:
             return start_tangent(problem, params, hypers, self._directions(hypers))
 
-        def advance(c: RealTimeCarry, hypers: Hypers, k: tf.Tensor, window: Nest) -> tuple[Any, RealTimeCarry, Norms]:
-            def batch(t: tf.Tensor) -> Nest:
-                if self._stream is None:
-                    return problem.batch(t, k)
-                return nest.map(lambda leaf: tf.gather(leaf, t - c.t), window)
-
-            along = self._directions(hypers)
-            pushed = push_steps(problem, Tangent(c.state, c.sensitivity), hypers, along, k, c.t, hyper_batch, batch)
-            tangent = pushed.tangent
-            kept = tangent.sensitivity if carry else nest.zeros_like(tangent.sensitivity)
-            new = RealTimeCarry(tangent.state, kept, c.t + hyper_batch)
-            return self._read(hypers, pushed), new, norms_of(pushed)
-
-        self._start, self._advance = Compiled(start, jit_compile=False), Compiled(advance, jit_compile)
-
-    @property
-    def norms(self) -> Norms:
-        """Norm of the sensitivity after the last hyper-batch."""
-        return self._norms
+        self._start = Compiled(start, jit_compile=False)
 
     def start(self, params: Nest, hypers: Hypers) -> RealTimeCarry:
         """s_0, Z_0 = ds_0/d hypers and t = 0."""
@@ -103,14 +121,6 @@ class RealTimeEngine(OnlineEngine):
         """The same training with Z = 0, as if the hypers had not influenced it so far."""
         return carry._replace(sensitivity=nest.zeros_like(carry.sensitivity))
 
-    def advance(self, carry: RealTimeCarry, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, RealTimeCarry]:
-        """`hyper_batch` more steps, and the hypergradient at their end on validation batch k."""
-        hypers = errors.checked_hypers(hypers, self.problem.dynamics.params(carry.state))
-        k = tf.convert_to_tensor(k, tf.int32)
-        window = None if self._stream is None else self._stream.take(self.settings["hyper_batch"])
-        reading, carry, self._norms = self._advance(carry, hypers, k, window)
-        return self._complete(reading, hypers, k), carry
-
     def _directions(self, hypers: Hypers) -> Directions:
         """The directions of the columns of Z that this engine pushes: all of them."""
         return directions(hypers, 0, count_columns(hypers))
@@ -118,7 +128,3 @@ class RealTimeEngine(OnlineEngine):
     def _read(self, hypers: Hypers, pushed: Pushed) -> Any:
         """What the compiled function returns of the pushed columns: the hypergradient."""
         return hypergradient_of(self.problem, hypers, pushed)
-
-    def _complete(self, reading: Any, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
-        """The hypergradient from what `_read` returned, outside the compiled function."""
-        return reading

@@ -64,13 +64,16 @@ def push_steps(
     t: int | tf.Tensor,
     steps: int | tf.Tensor,
     batch: Callable[[tf.Tensor], Nest],
+    discount: float = 1.0,
 ) -> Pushed:
-    """`steps` steps from time t, with what the objectives read along the way and at the end."""
+    """`steps` steps from time t, with what the objectives read along the way and at the end; Z <- discount A Z + B."""
     terms = problem.terms(hypers)
     pairs = [(term, term.batch(k)) for term in terms]
 
     def body(carry: tuple[Tangent, list[Reading]], t: tf.Tensor) -> tuple[Tangent, list[Reading]]:
         tangent, readings = carry
+        if discount != 1:
+            tangent = tangent._replace(sensitivity=nest.map(lambda z: discount * z, tangent.sensitivity))
         examples = batch(t)
         # Multiplied by 1, so that they are not constants of the loop: XLA would hoist what depends on constants alone out of
         # the loop, separately for each accumulator, and then no longer see that all accumulators compute the same step.

@@ -31,6 +31,7 @@ ENGINES = {
     "chunked": Method(lambda problem, **options: rf.forward(problem, chunk=2, **options), "sensitivity"),
     "real_time": Method(_real_time(), "sensitivity"),
     "real_time_without_carry": Method(_real_time(carry=False), "sensitivity"),
+    "real_time_in_reverse": Method(_real_time(mode="reverse"), "adjoint"),
 }
 
 every_engine = pytest.mark.parametrize("method", ENGINES.values(), ids=ENGINES)

@@ -1,0 +1,86 @@
+"""Hypergradient descent: real time with discount 0, which looks back no further than one step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from rfho2.core import loops, nest
+from rfho2.core.compiled import Compiled
+from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
+from rfho2.hypergradients.windows import BatchAt, WindowCarry, Windows, WindowSettings, WindowSweep
+from rfho2.problem import Cost, Problem
+
+ZERO = tf.UnconnectedGradients.ZERO
+Total = tuple[tf.Tensor, dict[str, tf.Tensor]]
+"""The sum of an objective's values so far, and of their derivatives with respect to the hypers that it tunes."""
+
+
+class OneStep(Windows):
+    """grad = dE/ds_t B_t + dE/d hypers at the last step of each window, by one tape over that step.
+
+    No column of Z is pushed, so that time and memory do not depend on the number of hypers. A running cost needs a tape over
+    every step: grad = sum over t of dE_t/ds_t B_t + dE_t/d hypers.
+    """
+
+    def __init__(self, problem: Problem, settings: WindowSettings, jit_compile: bool | None):
+        def window(
+            carry: WindowCarry, hypers: Hypers, k: tf.Tensor, batch: BatchAt
+        ) -> tuple[HyperGradient, WindowCarry, Norms]:
+            sweep = OneStepSweep(problem, hypers, k, carry.t, batch, settings.discount)
+            state, end = carry.state, carry.t + settings.hyper_batch
+            totals = [(cost.value, cost.hypers) for cost in sweep.nothing(state)]
+            if settings.hyper_batch > 1:
+                state, totals = loops.fold(sweep.earlier, (state, totals), carry.t, settings.hyper_batch - 1)
+            state, costs = sweep.last(state, end - 1)
+            totals = add(totals, costs)
+            grads = {name: grad for _, derivatives in totals for name, grad in derivatives.items()}
+            value = problem.value(sweep.terms, [value for value, _ in totals])
+            norms = {"adjoint": nest.norm([cost.state for cost in costs])}
+            hypergradient = HyperGradient(value, {name: grads[name] for name in hypers}, state)
+            return hypergradient, carry._replace(state=state, t=end), norms
+
+        super().__init__(problem, settings, window, jit_compile)
+        self._start = Compiled(problem.dynamics.init, jit_compile=False)
+
+    def start(self, params: Nest, hypers: Hypers) -> WindowCarry:
+        """s_0 and t = 0."""
+        return WindowCarry(self._start(*self.validated(params, hypers)), (), tf.constant(0))
+
+
+class OneStepSweep(WindowSweep):
+    """The steps of one window, of which those that reach a cost are differentiated by themselves."""
+
+    def earlier(self, carry: tuple[Nest, list[Total]], t: tf.Tensor) -> tuple[Nest, list[Total]]:
+        """A step before the last one, which only a running cost differentiates."""
+        state, totals = carry
+        if all(term.every is None for term in self.terms):
+            return self.step(state, t), totals
+        new, tape = self._taped(state, t)
+        return new, add(totals, self._pulled(tape, new, self._running(t + 1, new, self.nothing(new))))
+
+    def last(self, state: Nest, t: tf.Tensor) -> tuple[Nest, list[Cost]]:
+        """The last step, and the objectives at its end."""
+        new, tape = self._taped(state, t)
+        return new, self._pulled(tape, new, self.turn(new, self.nothing(new), t + 1)[0])
+
+    def _taped(self, state: Nest, t: tf.Tensor) -> tuple[Nest, tf.GradientTape]:
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(self.hypers)
+            new = self.step(state, t)
+        return new, tape
+
+    def _pulled(self, tape: tf.GradientTape, new: Nest, costs: Sequence[Cost]) -> list[Cost]:
+        """The costs at the end of a step, with dE/ds B added to their derivatives."""
+        pulled = []
+        for cost in costs:
+            tuned = {name: self.hypers[name] for name in cost.hypers}
+            through = nest.dense(tape.gradient(new, tuned, cost.state, unconnected_gradients=ZERO))
+            pulled.append(cost._replace(hypers=nest.add(cost.hypers, through)))
+        return pulled
+
+
+def add(totals: Sequence[Total], costs: Sequence[Cost]) -> list[Total]:
+    """The totals with the costs of one more step."""
+    return [nest.add(total, (cost.value, cost.hypers)) for total, cost in zip(totals, costs, strict=True)]

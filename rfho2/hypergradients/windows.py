@@ -1,0 +1,176 @@
+"""One training run in windows: `hyper_batch` steps at a time, with a hypergradient at the end of each.
+
+`Windows` is the base of real time. `ReverseWindows` records the steps of a window and carries the adjoint back through them,
+so that time does not depend on the number of hypers; a hypergradient then looks back no further than its own window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from rfho2.core import errors, loops, nest
+from rfho2.core.compiled import Compiled
+from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
+from rfho2.hypergradients.engine import OnlineEngine
+from rfho2.hypergradients.reverse import Sweep, pull_back
+from rfho2.problem import Cost, Problem
+
+BatchAt = Callable[[tf.Tensor], Nest]
+"""t -> the training batch of step t, which lies in the current window."""
+
+
+class WindowSettings(NamedTuple):
+    """The arguments of `rf.real_time` that `window_settings` has checked."""
+
+    hyper_batch: int
+    carry: bool
+    discount: float
+    mode: str
+
+
+def window_settings(hyper_batch: int, carry: bool | None, discount: float, mode: str) -> WindowSettings:
+    """Checks the arguments; `carry` is None where it follows from the mode."""
+    hyper_batch = errors.check_count("hyper_batch", hyper_batch)
+    if isinstance(discount, bool) or not isinstance(discount, int | float | np.number) or not 0 <= discount <= 1:
+        raise ValueError(
+            f"discount is {discount!r}; it has to be a number from 0 to 1: 1 looks back as far as the training goes, "
+            f"1 - 1/n about n steps, 0 one step."
+        )
+    if mode not in ("forward", "reverse"):
+        raise ValueError(f"mode is {mode!r}; choose 'forward' or 'reverse'.")
+    if carry and mode == "reverse":
+        raise ValueError(
+            "carry is True, but mode is 'reverse', which goes back to the start of a hyper-batch and no further: it has no "
+            "Z to keep. Leave carry out; to look back further, make hyper_batch larger or use mode='forward'."
+        )
+    return WindowSettings(hyper_batch, mode == "forward" if carry is None else bool(carry), float(discount), mode)
+
+
+class WindowCarry(NamedTuple):
+    """What one window passes on to the next where there is no Z: s_t and t.
+
+    `params` are the initial ones if the initialisation depends on the hypers, since the first window differentiates it;
+    otherwise ().
+    """
+
+    state: Nest
+    params: Nest
+    t: tf.Tensor
+
+
+class Windows(OnlineEngine):
+    """Base class for engines that continue one training run, `hyper_batch` steps at a time.
+
+    Args:
+      problem: what to differentiate; its training batches may be a stream.
+      settings: see `rf.real_time`.
+      window: (carry, hypers, k, batch) -> (result, carry, norms), to be compiled. `carry.state` and `carry.t` are s_t and t.
+      jit_compile: None tries XLA and falls back to the graph; True or False insists.
+    """
+
+    def __init__(self, problem: Problem, settings: WindowSettings, window: Callable[..., Any], jit_compile: bool | None):
+        super().__init__(problem, {"method": "real_time", **settings._asdict(), "jit_compile": jit_compile})
+        self._norms: Norms = {}
+        self._stream = self.stream
+
+        def advance(carry: Any, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[Any, Any, Norms]:
+            def batch(t: tf.Tensor) -> Nest:
+                if self._stream is None:
+                    return problem.batch(t, k)
+                return nest.map(lambda leaf: tf.gather(leaf, t - carry.t), streamed)
+
+            return window(carry, hypers, k, batch)
+
+        self._advance = Compiled(advance, jit_compile)
+
+    @property
+    def norms(self) -> Norms:
+        """Norm of the sensitivity or of the adjoint in the last window."""
+        return self._norms
+
+    def advance(self, carry: Any, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Any]:
+        """`hyper_batch` more steps, and the hypergradient at their end on validation batch k."""
+        hypers = errors.checked_hypers(hypers, self.problem.dynamics.params(carry.state))
+        k = tf.convert_to_tensor(k, tf.int32)
+        streamed = None if self._stream is None else self._stream.take(self.settings["hyper_batch"])
+        result, carry, self._norms = self._advance(carry, hypers, k, streamed)
+        return self._complete(result, hypers, k), carry
+
+    def _complete(self, result: Any, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
+        """The hypergradient from what the compiled function returned."""
+        return result
+
+
+class ReverseWindows(Windows):
+    """alpha_t = dE/ds_t at the end of a window, alpha_{t-1} = mu alpha_t A_t, grad = sum alpha_t B_t + dE/d hypers.
+
+    The first window adds alpha_0 ds_0/d hypers.
+    """
+
+    def __init__(self, problem: Problem, settings: WindowSettings, jit_compile: bool | None):
+        def window(
+            carry: WindowCarry, hypers: Hypers, k: tf.Tensor, batch: BatchAt
+        ) -> tuple[HyperGradient, WindowCarry, Norms]:
+            steps, end = settings.hyper_batch, carry.t + settings.hyper_batch
+            sweep = WindowSweep(problem, hypers, k, carry.t, batch, settings.discount)
+            trajectory, last = loops.record(sweep.step, carry.state, carry.t, steps)
+            costs = sweep.turn(last, sweep.nothing(last), end)
+            costs, _ = loops.fold_back(sweep.back, costs, trajectory, carry.t, steps)
+            grads = _with_initialisation(problem, carry, hypers, costs)
+            value = problem.value(sweep.terms, [cost.value for cost in costs])
+            norms = {"adjoint": nest.norm([cost.state for cost in costs])}
+            return HyperGradient(value, grads, last), carry._replace(state=last, t=end), norms
+
+        super().__init__(problem, settings, window, jit_compile)
+        self._start = Compiled(lambda params, hypers: _initialised(problem, params, hypers), jit_compile=False)
+
+    def start(self, params: Nest, hypers: Hypers) -> WindowCarry:
+        """s_0 and t = 0."""
+        state, params = self._start(*self.validated(params, hypers))
+        return WindowCarry(state, params, tf.constant(0))
+
+
+class WindowSweep(Sweep):
+    """The steps of both sweeps over the window that begins at time t = begin."""
+
+    def __init__(self, problem: Problem, hypers: Hypers, k: tf.Tensor, begin: tf.Tensor, batch: BatchAt, discount: float):
+        super().__init__(problem, hypers, k)
+        self._begin, self._batch, self._discount = begin, batch, discount
+
+    def batch(self, t: tf.Tensor) -> Nest:
+        """The training batch of step t, from the stream if there is one."""
+        return self._batch(t)
+
+    def back(self, carry: tuple[Sequence[Cost], Nest], state: Nest, t: tf.Tensor) -> tuple[list[Cost], Nest]:
+        """From alpha_{t+1} to alpha_t, through the step from s_t."""
+        costs, new = carry
+        costs = pull_back(self._phi(t, new), state, self.hypers, costs)
+        if self._discount != 1:
+            costs = [cost._replace(state=nest.map(lambda alpha: self._discount * alpha, cost.state)) for cost in costs]
+        # The running cost at the window's first state belongs to the previous window; at time 0 there is none.
+        return self._running(tf.where(t == self._begin, 0, t), state, costs), () if self.replay is None else state
+
+
+def _initialised(problem: Problem, params: Nest, hypers: Hypers) -> tuple[Nest, Nest]:
+    """s_0, and the params if it depends on the hypers."""
+    with tf.GradientTape() as tape:
+        tape.watch(hypers)
+        state = problem.dynamics.init(params, hypers)
+    derivatives = tape.gradient(nest.flatten(state), dict(hypers))
+    return state, () if all(d is None for d in derivatives.values()) else params
+
+
+def _with_initialisation(
+    problem: Problem, carry: WindowCarry, hypers: Hypers, costs: Sequence[Cost]
+) -> dict[str, tf.Tensor]:
+    """The hypergradient of a window; that of the first one includes the derivative of the initialisation."""
+    grads = {name: grad for cost in costs for name, grad in cost.hypers.items()}
+    if nest.flatten(carry.params):
+        first = pull_back(lambda _, hypers: problem.dynamics.init(carry.params, hypers), (), hypers, costs)
+        whole = {name: grad for cost in first for name, grad in cost.hypers.items()}
+        grads = {name: tf.where(carry.t == 0, whole[name], grads[name]) for name in grads}
+    return {name: grads[name] for name in hypers}
