@@ -1,5 +1,6 @@
 """Batches: pure functions of the index, the same in eager, graph and XLA; permutations that are permutations, and random."""
 
+import functools
 import math
 
 import numpy as np
@@ -8,7 +9,8 @@ import scipy.stats
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.batches import permutation
+from rfho2.batches import of_episodes, permutation
+from rfho2.distribute import placement
 from tests.support.seeds import seed
 
 
@@ -172,6 +174,63 @@ def test_successive_permutations_are_random_to_each_other():
     drawn = permutations(n, seed(11), count)
     same_place = np.sum(drawn[1:] == drawn[:-1])  # on average one entry of each
     assert abs(same_place - count) <= 7 * np.sqrt(count)
+
+
+# Episodes
+
+
+class Sampler:
+    def __call__(self, t, k):
+        return t + k
+
+
+def defaulted(t, data=1, *more, key=0):
+    return t
+
+
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [
+        (lambda t, k: t, True),
+        (lambda t: t, False),
+        (lambda t, x=1: t, False),
+        (lambda t, k, x=1: t, True),
+        (lambda *indices: indices, False),
+        (defaulted, False),
+        (Sampler(), True),
+        (Sampler().__call__, True),
+        (functools.partial(lambda data, t, k: t, 1), True),
+        (functools.partial(lambda data, t: t, 1), False),
+        (rf.batches.full(tf.zeros(3)), False),
+        (rf.batches.shuffled(tf.range(4), 2, seed=0), False),
+        (abs, False),
+    ],
+)
+def test_batches_of_episodes_have_two_required_positional_parameters(batches, expected):
+    assert of_episodes(batches) is expected
+
+
+def test_a_problem_passes_k_to_batches_of_episodes_only():
+    dynamics, objective = rf.gradient_descent(lambda w, h, b: h["c"] * w * b, 0.1), lambda w, h, b: w
+    episodic = rf.Problem(dynamics, objective, 3, lambda t, k: (t, k))
+    assert [x.numpy() for x in episodic.batch(tf.constant(2), 7)] == [2, 7]
+    assert [x.numpy() for x in episodic.batch(tf.constant(2))] == [2, 0]
+    assert rf.Problem(dynamics, objective, 3, lambda t, x=5: (t, x)).batch(tf.constant(2), 7)[1] == 5
+    assert rf.Problem(dynamics, objective, 3).batch(tf.constant(2), 7) is None
+
+
+@every_mode
+def test_seeded_passes_the_episode_on(mode):
+    batch, key = mode(rf.batches.seeded(lambda t, k: 10 * k + t, seed=5))(tf.constant(2), tf.constant(7))
+    assert batch.numpy() == 72
+    assert key.numpy().tolist() == [5, 2]
+
+
+def test_split_passes_the_episode_on(monkeypatch):
+    monkeypatch.setattr(placement.dtensor, "relayout", lambda leaf, layout: leaf)
+    split = rf.distribute.split(lambda t, k: tf.stack([t, k]), rf.distribute.mesh(batch=1))
+    assert of_episodes(split)
+    assert split(tf.constant(2), tf.constant(7)).numpy().tolist() == [2, 7]
 
 
 # seeded and uniform

@@ -16,6 +16,7 @@ from rfho2.distribute.cluster import chief
 from rfho2.distribute.consensus import Consensus
 from rfho2.distribute.dtensor_function import DTensorFunction
 from rfho2.distribute.placement import ordinary, replicate, whole
+from rfho2.hypergradients import episodes
 from rfho2.hypergradients.engine import Engine, as_engine
 
 SMALL = 64  # entries: DTensor treats smaller tensors of some dtypes as constants, and would lower again for other values
@@ -71,17 +72,19 @@ class MeshEngine(Engine):
 
     def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
         """The hypergradient of training from `params` with `hypers`; k selects the validation batch."""
-        params = errors.checked_params(params)
-        return self._run(self._call, params, errors.checked_hypers(hypers, params), tf.convert_to_tensor(k, tf.int32))
+        first = episodes.params_at(params, 0)
+        hypers = errors.checked_hypers(hypers, first)
+        return self._run(self._call, episodes.carried(params, first), hypers, tf.convert_to_tensor(k, tf.int32))
 
     def start(self, params: Nest, hypers: Hypers) -> Nest:
         """What the first hyper-iteration starts from."""
-        params = errors.checked_params(params)
-        return self._run(self._start, params, errors.checked_hypers(hypers, params))
+        first = episodes.params_at(params, 0)
+        return self._run(self._start, episodes.carried(params, first), errors.checked_hypers(hypers, first))
 
     def advance(self, carry: Nest, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Nest]:
         """Hyper-iteration k."""
-        return self._run(self._advance, carry, errors.checked_hypers(hypers, carry), tf.convert_to_tensor(k, tf.int32))
+        hypers = errors.checked_hypers(hypers, episodes.example(carry))
+        return self._run(self._advance, carry, hypers, tf.convert_to_tensor(k, tf.int32))
 
     def initial_state(self, params: Nest, hypers: Hypers) -> Nest:
         """s_0."""

@@ -25,6 +25,7 @@ from rfho2.core import nest
 from rfho2.core.types import Nest
 from rfho2.driver import history
 
+GRAPH = "graph of the initial params"  # the one part of a fingerprint that another version of TensorFlow may change
 DAMAGE = (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile)
 
 
@@ -148,14 +149,17 @@ class Store:
 
     def _compare(self, place: Path, record: dict[str, Any]) -> None:
         saved, now = record.get("fingerprint", {}), self.fingerprint
+        same_versions = record.get("versions") == versions()
         different = [key for key in sorted({*saved, *now}) if saved.get(key) != now.get(key)]
+        if different == [GRAPH] and not same_versions:
+            different = []  # the warning below says so
         if different:
             pairs = "; ".join(f"{key}: {saved.get(key)!s:.300} there, {now.get(key)!s:.300} now" for key in different)
             raise ValueError(
                 f"checkpoint_dir: {place} belongs to another problem ({pairs}). Nothing was changed. Use another directory, "
                 f"or remove this one."
             )
-        if record.get("versions") != versions():
+        if not same_versions:
             warnings.warn(
                 f"checkpoint {place} was written with {record.get('versions')}; this is {versions()}. Results may differ in "
                 f"the last digits.",

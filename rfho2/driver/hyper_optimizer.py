@@ -12,11 +12,12 @@ import tensorflow as tf
 
 from rfho2.core import errors, nest
 from rfho2.core.types import Best, HyperGradient, Hypers, Nest, Result, Run
-from rfho2.driver import locks, preemption, recovery, rows
+from rfho2.driver import fingerprint, locks, preemption, recovery, rows
 from rfho2.driver.checkpoint_store import Store, digest
 from rfho2.driver.projected_adam import HyperUpdate
 from rfho2.driver.run_state import LastGood, RunState
 from rfho2.hypergradients.engine import Engine, as_engine
+from rfho2.hypergradients.episodes import carried, params_at
 
 Metrics = Callable[[Nest, Hypers, int], dict[str, Any]]
 """(state, hypers, k) -> anything worth watching."""
@@ -107,7 +108,8 @@ class HyperOptimizer:
         `SystemExit` with code 143. A second signal ends it at once.
 
         Args:
-          params: where each training (in real time: the one training) starts.
+          params: where each training (in real time: the one training) starts. A pure function k -> params starts each
+            hyper-iteration k elsewhere, for instance from another random initialisation; real time starts at its value at 0.
           hypers: where the hypers start.
           iterations: the total number, also for a resumed run.
           checkpoint_dir: a run that was killed resumes bit-identically when it is started again with the same directory.
@@ -119,14 +121,16 @@ class HyperOptimizer:
         errors.check_count("iterations", iterations)
         errors.check_count("checkpoint_every", checkpoint_every)
         errors.check_count("keep", keep)
-        params = errors.checked_params(params)
-        hypers = errors.checked_hypers(hypers, params)
+        first = params_at(params, 0)
+        hypers = errors.checked_hypers(hypers, first)
         errors.check_finite(hypers)
-        run_state = self._start(params, hypers)
-        config = self._config(params, hypers)
+        start = carried(params, first)
+        run_state = self._start(start, hypers)
+        config = self._config(first, hypers)
         if checkpoint_dir is None:
             return self._run(run_state, iterations, config, None, checkpoint_every)
-        store = Store(checkpoint_dir, self._fingerprint(params, hypers, run_state), keep)
+        initial = {**fingerprint.of_params(start), "initial hypers": digest(hypers)}
+        store = Store(checkpoint_dir, {**config, "state": nest.signature(run_state.state), **initial}, keep)
         self._check_stream(store)
         if not self.engine.writes:  # every process of a mesh resumes from the same checkpoint, which one of them writes
             run_state = self._load(store, run_state) if resume else run_state
@@ -183,7 +187,7 @@ class HyperOptimizer:
         """Hyper-iteration k."""
         began = time.perf_counter()
         hypergradient, carry = self.engine.advance(now.carry, now.hypers, now.k)
-        norms = {f"norm of {name}": float(norm) for name, norm in self.engine.norms.items()}
+        norms = {rows.norm_name(name): float(norm) for name, norm in self.engine.norms.items()}
         self._check_divergence(now, hypergradient, norms)
         grads = dict(hypergradient.grads) if self.clip is None else _clipped(hypergradient.grads, self.clip)
         hypers, opt_state = self.optimizer.update(grads, now.opt_state, now.hypers)
@@ -227,10 +231,6 @@ class HyperOptimizer:
             "params": nest.signature(params),
             "hypers": nest.signature(dict(hypers)),
         }
-
-    def _fingerprint(self, params: Nest, hypers: Hypers, start: RunState) -> dict[str, Any]:
-        initial = {"initial params": digest(params), "initial hypers": digest(dict(hypers))}
-        return {**self._config(params, hypers), "state": nest.signature(start.state), **initial}
 
     def _check_stream(self, store: Store) -> None:
         stream = self.engine.stream

@@ -106,10 +106,17 @@ def projected_adam(
         return new, ProjectedAdamState(count, m, v, state.learning_rate)
 
     described = {name: _described(constraint) for name, constraint in sorted(constraints.items())}
-    settings = {"learning_rate": rates, "constraints": described, "beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
-    settings["log_scale"] = sorted(log_scale)
+    settings = {
+        "method": "projected_adam",
+        "learning_rate": rates,
+        "constraints": described,
+        "beta_1": beta_1,
+        "beta_2": beta_2,
+        "epsilon": epsilon,
+        "log_scale": sorted(log_scale),
+    }
     # One graph, because a projection is some fifty small ops, whose overhead dominates when they run eagerly.
-    return HyperUpdate(init, tf.function(update, autograph=False), {"method": "projected_adam", **settings})
+    return HyperUpdate(init, tf.function(update, autograph=False), settings)
 
 
 def with_rate_scaled(opt_state: Nest, factor: float) -> Nest | None:

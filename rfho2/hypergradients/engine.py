@@ -13,6 +13,7 @@ from rfho2.batches import Stream
 from rfho2.core import errors, nest
 from rfho2.core.compiled import Compiled
 from rfho2.core.types import HyperGradient, Hypers, Nest, Norms, Signal
+from rfho2.hypergradients import episodes
 from rfho2.problem import Problem, probe
 
 
@@ -37,7 +38,10 @@ class Engine(ABC):
 
     @abstractmethod
     def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
-        """The hypergradient of training from `params` with `hypers`; k selects the validation batch."""
+        """The hypergradient of training from `params` with `hypers`; k selects the validation batch.
+
+        `params` may also be a pure function k -> params, so that each hyper-iteration starts elsewhere.
+        """
 
     @abstractmethod
     def start(self, params: Nest, hypers: Hypers) -> Any:
@@ -48,12 +52,15 @@ class Engine(ABC):
         """Hyper-iteration k: its hypergradient, and what the next hyper-iteration starts from."""
 
     def initial_state(self, params: Nest, hypers: Hypers) -> Nest:
-        """s_0, which has the structure of every state."""
+        """s_0 of hyper-iteration 0, which has the structure of every state."""
         return self.problem.dynamics.init(*self.validated(params, hypers))
 
     def validated(self, params: Nest, hypers: Hypers) -> tuple[Nest, dict[str, tf.Tensor]]:
-        """Params and hypers as checked tensors; traces the problem once for each new structure of them."""
-        params = errors.checked_params(params)
+        """Params and hypers as checked tensors; traces the problem once for each new structure of them.
+
+        A function k -> params is evaluated at k = 0, where an engine that trains only once starts.
+        """
+        params = episodes.params_at(params, 0)
         hypers = errors.checked_hypers(hypers, params)
         structure = str((nest.signature(params), nest.signature(hypers)))
         if structure not in self._traced:
@@ -124,7 +131,8 @@ class OfflineEngine(Engine):
             )
         super().__init__(problem, {**settings, "steps": problem.steps, "jit_compile": jit_compile})
         self._norms: Norms = {}
-        self._compiled = Compiled(hypergradient, jit_compile)
+        self._function = hypergradient
+        self._compiled = Compiled(self.uncompiled, jit_compile)
 
     @property
     def jit_compiled(self) -> bool:
@@ -138,16 +146,22 @@ class OfflineEngine(Engine):
 
     def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
         """The hypergradient of training from `params` with `hypers`; k selects the validation batch."""
-        return self._hypergradient(*self.validated(params, hypers), tf.convert_to_tensor(k, tf.int32))
+        first, hypers = self.validated(params, hypers)
+        return self._hypergradient(episodes.carried(params, first), hypers, tf.convert_to_tensor(k, tf.int32))
 
     def start(self, params: Nest, hypers: Hypers) -> Nest:
-        """The params, from which every hyper-iteration starts."""
-        return self.validated(params, hypers)[0]
+        """The params, or the function k -> params, from which every hyper-iteration starts."""
+        return episodes.carried(params, self.validated(params, hypers)[0])
 
     def advance(self, carry: Nest, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Nest]:
         """Hyper-iteration k."""
-        hypers = errors.checked_hypers(hypers, carry)
+        hypers = errors.checked_hypers(hypers, episodes.example(carry))
         return self._hypergradient(carry, hypers, tf.convert_to_tensor(k, tf.int32)), carry
+
+    def uncompiled(self, params: Nest, hypers: Hypers, k: tf.Tensor, *more: Any) -> Any:
+        """(hypergradient, norms) of what `start` returned, for use inside another graph."""
+        first = params(k) if isinstance(params, episodes.ParamsFunction) else params
+        return self._function(first, hypers, k, *more)
 
     def _hypergradient(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         """As `__call__`, for inputs that were validated."""

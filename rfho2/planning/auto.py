@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
 from rfho2.hypergradients.engine import Engine
+from rfho2.hypergradients.episodes import params_at
 from rfho2.planning.plan import Plan, check_steps, parse_bytes, plan
 from rfho2.problem import Problem
 
@@ -47,7 +48,7 @@ class AutoEngine(Engine):
 
     def _chosen(self, params: Nest, hypers: Hypers) -> Engine:
         if self._engine is None:
-            self.plan = plan(self.problem, params, hypers, self.settings["memory"])
+            self.plan = plan(self.problem, params_at(params, 0), hypers, self.settings["memory"])
             self._engine = self.plan.chosen.build(self.problem)
         return self._engine
 
@@ -56,7 +57,7 @@ class AutoEngine(Engine):
         return self._chosen(params, hypers)(params, hypers, k)
 
     def start(self, params: Nest, hypers: Hypers) -> Any:
-        """The params, from which every hyper-iteration starts."""
+        """The params, or the function k -> params, from which every hyper-iteration starts."""
         return self._chosen(params, hypers).start(params, hypers)
 
     def advance(self, carry: Any, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Any]:
