@@ -77,14 +77,15 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
 
-def cleaning_problem(config: Config, data: mnist.NoisySplit, radius: float) -> rf.Problem:
-    """min over lambda of E_val(w_T), where w_T comes from T steps on (1 / N) sum lambda_i l_i."""
+def cleaning_problem(config: Config, data: mnist.NoisySplit, radius: float, l2: float = 0.0) -> rf.Problem:
+    """min over lambda of E_val(w_T), where w_T comes from T steps on (1 / N) sum lambda_i l_i + l2 |w|^2."""
     parts = data.train, data.validation
     train, validation = (rf.fixed_product(meshes.divided(part.images)) for part in parts)
     train_labels, validation_labels = (meshes.divided(tf.constant(part.labels)) for part in parts)
 
     def loss(p: Nest, hypers: Hypers, batch: None) -> tf.Tensor:
-        return tf.reduce_mean(hypers["weights"] * cross_entropy(train(p["w"]) + p["b"], train_labels))
+        error = tf.reduce_mean(hypers["weights"] * cross_entropy(train(p["w"]) + p["b"], train_labels))
+        return error + l2 * (tf.reduce_sum(p["w"] ** 2) + tf.reduce_sum(p["b"] ** 2)) if l2 else error
 
     def objective(p: Nest, hypers: Hypers, batch: None) -> tf.Tensor:
         return tf.reduce_mean(cross_entropy(validation(p["w"]) + p["b"], validation_labels))

@@ -1,0 +1,1 @@
+"""Data hyper-cleaning by implicit hypergradients that continue one training."""

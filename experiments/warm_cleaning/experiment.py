@@ -1,0 +1,168 @@
+"""Data hyper-cleaning by implicit hypergradients that continue one training, compared with reverse mode from the start.
+
+With an L2 term the inner training has a solution, and the hypers are judged there: they are kept, the model is trained again
+from zero until it stands still, and its validation error and the F1 of the discarded digits are compared. A control run
+trains exactly as the warm one does, but its hypers do not move: what it reaches is due to longer training alone.
+
+Without the L2 term there is no solution; the same runs show what the comparison would then be worth.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.optimize
+import scipy.special
+import tensorflow as tf
+
+import rfho2 as rf
+from data import mnist
+from experiments.common.config import setting
+from experiments.data_hyper_cleaning import experiment as cleaning
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Everything that the results depend on."""
+
+    l2: tuple[float, ...] = setting((1e-3, 0.0), "Weights of the L2 term in the inner loss, one comparison for each.")
+    seeds: tuple[int, ...] = setting((0, 1, 2), "Seeds of the split and the corruption, one comparison for each.")
+    radius: float = setting(1000.0, "R: the bound on the sum of the weights.", at_least=1.0)
+    steps: int = setting(
+        100, "T: inner steps from zero, in each hyper-iteration of reverse and of cold implicit.", at_least=1
+    )
+    warm_steps: int = setting(10, "Inner steps in each hyper-iteration of a warm run.", at_least=1)
+    iterations: int = setting(5, "Iterations of CG in each hyper-iteration of a warm run.", at_least=1)
+    hyper_iterations: int = setting(120, "Updates of the weights by reverse and by cold implicit.", at_least=1)
+    warm_iterations: int = setting(240, "Updates of the weights by a warm run.", at_least=1)
+    inner_rate: float = setting(0.2, "The inner learning rate is inner_rate N / R.", at_least=0.0)
+    hyper_rate: float = setting(0.02, "Learning rate of projected Adam.", at_least=0.0)
+
+
+PRESETS = {
+    "full": Config(),
+    "quick": Config(l2=(1e-3,), seeds=(0,), steps=50, hyper_iterations=30, warm_iterations=60),
+}
+
+Row = dict[str, Any]
+
+
+class Method(NamedTuple):
+    """An engine, how many hyper-iterations it gets, and whether the hypers move."""
+
+    make: Callable[[Config, rf.Problem], rf.Engine]
+    warm: bool
+    moves: bool = True
+
+
+METHODS = {
+    "reverse": Method(lambda config, problem: rf.reverse(problem), False),
+    "implicit": Method(lambda config, problem: rf.implicit(problem, tolerance=1e-2), False),
+    "implicit, warm": Method(lambda config, problem: _warm(config, problem), True),
+    "warm, hypers held": Method(lambda config, problem: _warm(config, problem), True, moves=False),
+}
+
+
+def _warm(config: Config, problem: rf.Problem) -> rf.Engine:
+    return rf.implicit(problem, iterations=config.iterations, warm_start=True)
+
+
+Histories = dict[str, list[dict[str, float]]]
+
+
+def run(
+    config: Config, data: Callable[[int], mnist.NoisySplit], output: Path | None, resume: bool = True
+) -> tuple[list[Row], Histories]:
+    """All methods for every L2 weight and every seed; `data` maps a seed to its split.
+
+    Returns the rows, and the histories of the first seed and L2 weight by method.
+    """
+    rows, histories = [], {}
+    for l2 in config.l2:
+        for seed in config.seeds:
+            split = data(seed)
+            for name in METHODS:
+                place = f"{name.replace(', ', '-').replace(' ', '_')}-l2-{l2:g}-seed-{seed}"
+                result = tune(config, split, l2, name, output and output / "runs" / place, resume)
+                rows.append({"method": name, "l2": l2, "seed": seed, **judge(config, split, l2, result)})
+                histories.setdefault(name, result.history)
+    return rows, histories
+
+
+def tune(
+    config: Config,
+    data: mnist.NoisySplit,
+    l2: float,
+    name: str,
+    directory: Path | None,
+    resume: bool,
+) -> rf.Result:
+    """One run of one method."""
+    method = METHODS[name]
+    inner = cleaning.Config(steps=config.warm_steps if method.warm else config.steps, inner_rate=config.inner_rate)
+    problem = cleaning.cleaning_problem(inner, data, config.radius, l2)
+    rate = config.hyper_rate if method.moves else 0.0
+    optimizer = rf.projected_adam(rate, {"weights": rf.BoxL1Ball(config.radius)})
+    n = len(data.train.labels)
+    start = {"weights": np.full(n, config.radius / n, np.float32)}
+    bar = rf.ProgressBar((), directory.name if directory else name)
+    tuner = rf.HyperOptimizer(method.make(config, problem), optimizer, [bar])
+    iterations = config.warm_iterations if method.warm else config.hyper_iterations
+    return tuner.run(
+        cleaning.zeros(), start, iterations, directory and directory / "checkpoints", resume, checkpoint_every=20
+    )
+
+
+def judge(config: Config, data: mnist.NoisySplit, l2: float, result: rf.Result) -> Row:
+    """How good the last hypers are, once the model is trained again from zero, and what the run cost."""
+    weights = result.hypers["weights"].numpy()
+    last = result.history[-1]
+    params = solution(data, weights, l2) if l2 else trained_long(config, data, weights)
+    return {
+        "E in the run": last["value"],
+        "unsettled": last.get("unsettled"),
+        "E trained again": error(params, data.validation),
+        "F1": cleaning.detection(weights, data.noisy)["F1"],
+        "test accuracy": float(np.mean(np.argmax(data.test.images @ params[:-1] + params[-1], 1) == data.test.labels)),
+        "seconds": last["seconds"],
+    }
+
+
+def solution(data: mnist.NoisySplit, weights: np.ndarray, l2: float) -> np.ndarray:
+    """The solution of the inner problem, [785, 10] with the biases as its last row, by L-BFGS in float64."""
+    x = np.concatenate([data.train.images, np.ones((len(weights), 1))], 1).astype(np.float64)
+    targets = np.eye(mnist.CLASSES)[data.train.labels]
+
+    def value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        w = flat.reshape(-1, mnist.CLASSES)
+        logs = scipy.special.log_softmax(x @ w, axis=1)
+        value = -np.mean(weights * np.sum(targets * logs, 1)) + l2 * np.sum(w**2)
+        residual = weights[:, None] * (np.exp(logs) - targets) / len(weights)
+        return value, (x.T @ residual + 2 * l2 * w).ravel()
+
+    start = np.zeros(x.shape[1] * mnist.CLASSES)
+    options = {"maxiter": 2000, "ftol": 1e-13, "gtol": 1e-7}
+    found = scipy.optimize.minimize(value_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
+    return found.x.reshape(-1, mnist.CLASSES)
+
+
+LONG = 2000  # steps of a training that has no end
+
+
+def trained_long(config: Config, data: mnist.NoisySplit, weights: np.ndarray) -> np.ndarray:
+    """Without L2 there is no solution: `LONG` steps from zero, as the same form as `solution`."""
+    inner = cleaning.Config(steps=LONG, inner_rate=config.inner_rate)
+    problem = cleaning.cleaning_problem(inner, data, config.radius)
+    train = tf.function(problem.train, autograph=False, jit_compile=True)
+    p = train(cleaning.zeros(), {"weights": tf.constant(weights)})
+    return np.concatenate([p["w"].numpy(), p["b"].numpy()[None]]).astype(np.float64)
+
+
+def error(params: np.ndarray, digits: Any) -> float:
+    """The mean cross-entropy of a model on digits."""
+    logs = scipy.special.log_softmax(digits.images @ params[:-1] + params[-1], axis=1)
+    return -float(np.mean(logs[np.arange(len(digits.labels)), digits.labels]))

@@ -1,0 +1,1 @@
+"""Hyper-cleaning by warm implicit hypergradients."""

@@ -1,0 +1,48 @@
+"""Warm implicit hypergradients on few digits: the rows, what they are judged by, and the control."""
+
+import functools
+import warnings
+
+import numpy as np
+import pytest
+
+import rfho2 as rf
+from experiments.warm_cleaning import report
+from experiments.warm_cleaning.experiment import METHODS, Config, error, run, solution
+from tests.support.digits import few_digits
+
+TINY = Config(l2=(1e-2,), seeds=(0,), radius=20.0, steps=6, warm_steps=3, hyper_iterations=3, warm_iterations=4)
+
+
+@pytest.fixture(scope="module")
+def outcome():
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # so short a training is not at a solution
+        patch.setattr(rf, "implicit", functools.partial(rf.implicit, jit_compile=False))
+        patch.setattr(rf, "reverse", functools.partial(rf.reverse, jit_compile=False))
+        return run(TINY, lambda seed: few_digits(), None)
+
+
+def test_each_method_has_a_row_and_the_control_does_not_move(outcome, tmp_path):
+    rows, histories = outcome
+    assert [row["method"] for row in rows] == list(METHODS)
+    assert [len(history) for history in histories.values()] == [3, 3, 4, 4]
+    assert rows[-1]["F1"] == 0.0
+    assert rows[-1]["unsettled"] < rows[1]["unsettled"], "it has trained longer"
+    table = report.write(tmp_path, rows, histories)
+    assert table.count("\n") == 6
+    assert "| 1.00 |" in table
+    assert (tmp_path / "objective.png").stat().st_size > 1000
+
+
+def test_the_model_is_judged_at_the_solution():
+    data = few_digits()
+    weights = np.linspace(0, 1, len(data.noisy))
+    w = solution(data, weights, 1e-2)
+    x = np.concatenate([data.train.images, np.ones((len(weights), 1))], 1)
+    logits = x @ w
+    p = np.exp(logits - logits.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    gradient = x.T @ (weights[:, None] * (p - np.eye(10)[data.train.labels])) / len(weights) + 0.02 * w
+    assert np.max(np.abs(gradient)) < 1e-5
+    assert error(w, data.validation) < np.log(10)
