@@ -33,7 +33,7 @@ if __name__ == "__main__":
     define_flags(
         Config,
         PRESETS,
-        preset_help="full: with and without L2, three seeds; quick: with L2, one seed, short runs.",
+        preset_help="full: with and without L2, two seeds; quick: with L2, one seed, short runs.",
         output_dir="results/warm_cleaning",
         resume=True,
     )
