@@ -29,13 +29,15 @@ def on_mesh(engine: Engine, mesh: dtensor.Mesh) -> MeshEngine:
     the same updates of the hypers.
 
     Args:
-      engine: `rf.reverse(problem)`, `rf.forward(problem)` or `rf.real_time(problem, ...)`.
+      engine: `rf.reverse(problem)`, `rf.forward(problem)`, `rf.real_time(problem, ...)` or `rf.implicit(problem)`.
       mesh: the mesh of the data.
     """
     if isinstance(engine.problem.batches, Stream):
         raise TypeError(
             "batches is a stream, which every process would read for itself; use split(rf.batches.shuffled(...))."
         )
+    if engine.settings.get("solver") == "bicgstab":  # TensorFlow 2.21 ends with a segmentation fault
+        raise ValueError("solver is 'bicgstab', which DTensor cannot run; pass rf.implicit(problem, solver='normal') or 'cg'.")
     return MeshEngine(as_engine(engine), mesh)
 
 

@@ -18,6 +18,7 @@ ENGINES = {
     "forward_many": rf.forward,
     "forward_chunked": lambda problem, jit_compile: rf.forward(problem, chunk=2, jit_compile=jit_compile),
     "real_time": lambda problem, jit_compile: rf.real_time(problem, 4, jit_compile=jit_compile),
+    "windows": lambda problem, jit_compile: rf.real_time(problem, 4, mode="reverse", jit_compile=jit_compile),
     "reverse_fixed": rf.reverse,
     "forward_fixed": rf.forward,
 }

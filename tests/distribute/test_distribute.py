@@ -4,7 +4,9 @@ import functools
 import shutil
 
 import pytest
+import tensorflow as tf
 
+import rfho2 as rf
 from tests.support import processes
 
 METHODS = ("reverse", "checkpointed", "online", "columns")
@@ -145,3 +147,10 @@ def test_the_processes_exchange_as_many_bytes_as_the_documentation_says(number, 
     model = times * 2 * (number - 1) * 8000 * 8
     print(f"{method}, learning rate {rate}, {number} processes: {measured:.0f} bytes per step, {model} in the model")
     assert 0.95 * model < measured < 1.2 * model, f"{measured} bytes, {model} in the model"
+
+
+def test_a_solver_that_crashes_on_a_mesh_is_refused():
+    loss = lambda w, hypers, batch: tf.reduce_sum(w**2) * hypers["l2"]  # noqa: E731
+    problem = rf.Problem(rf.gradient_descent(loss, 0.1), loss, 3)
+    with pytest.raises(ValueError, match=r"solver is 'bicgstab'.*solver='normal'"):
+        rf.distribute.on_mesh(rf.implicit(problem, solver="bicgstab"), rf.distribute.mesh())
