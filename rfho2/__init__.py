@@ -24,6 +24,7 @@ from rfho2.dynamics.base import Dynamics
 from rfho2.dynamics.gradient_descent import gradient_descent
 from rfho2.dynamics.momentum import momentum, nesterov
 from rfho2.dynamics.rmsprop import rmsprop
+from rfho2.hypergradients.average import average
 from rfho2.hypergradients.check import Check, check_hypergradient
 from rfho2.hypergradients.engine import Engine
 from rfho2.hypergradients.forward import forward
@@ -90,6 +91,7 @@ __all__ = [
     "adam",
     "adamw",
     "auto",
+    "average",
     "batches",
     "check_hypergradient",
     "cross_entropy",

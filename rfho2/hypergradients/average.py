@@ -1,0 +1,94 @@
+"""The mean hypergradient of several episodes, computed one after the other or all together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from rfho2.core import errors, loops, nest
+from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
+from rfho2.hypergradients.engine import Engine, OfflineEngine, OnlineEngine
+
+Mean = Callable[[Nest, Hypers, tf.Tensor], tuple[HyperGradient, Norms]]
+"""(params or ParamsFunction, hypers, k) -> the mean hypergradient and the mean norms."""
+
+
+def average(engine: Engine, n: int, together: bool = False) -> AverageEngine:
+    """The mean hypergradient of n episodes: hyper-iteration k covers episodes k n, k n + 1, ..., k n + n - 1.
+
+    value = 1/n sum over i of E_i,  grad = 1/n sum over i of grad E_i
+
+    Training batches `(t, k)`, validation batches and a function k -> params all receive the number of the episode in the
+    place of k; what does not depend on it is the same in all of them. `state` is that of the last episode, and norms are
+    means. Use it to learn an initialisation over many tasks, or hypers that are good for every random seed.
+
+    Args:
+      engine: `rf.reverse(problem)`, `rf.forward(problem)` or `rf.implicit(problem)`; with its `jit_compile`.
+      n: episodes in each hyper-iteration.
+      together: False computes them one after the other, in the memory of one. True vectorises each training step over the
+        episodes: memory for n, and faster where one episode alone leaves the machine idle, as small networks do.
+
+    Returns:
+      An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state)`.
+
+    >>> import rfho2 as rf
+    >>> loss = lambda w, hypers, target: 0.5 * hypers["c"] * (w - target) ** 2
+    >>> error = lambda w, hypers, target: (w - target) ** 2
+    >>> target = lambda k: tf.cast(k, tf.float32)
+    >>> problem = rf.Problem(rf.gradient_descent(loss, 0.5), error, 1, lambda t, k: target(k), target)
+    >>> engine = average(rf.reverse(problem, jit_compile=False), n=3)
+    >>> round(engine(tf.constant(0.0), {"c": 1.0}).value.numpy().item(), 6)  # the mean of 0, 1/4 and 1
+    0.416667
+    """
+    n = errors.check_count("n", n)
+    if isinstance(engine, OnlineEngine):
+        raise TypeError(
+            f"engine is rf.{engine.settings['method']}, which continues one training run: its hyper-iterations are not "
+            f"separate episodes. Pass rf.reverse(problem), rf.forward(problem), or rf.implicit(problem) without warm_start."
+        )
+    if not isinstance(engine, OfflineEngine):
+        raise TypeError(
+            f"engine is {type(engine).__name__}; pass rf.reverse(problem), rf.forward(problem) or rf.implicit(problem). In "
+            f"the place of rf.auto pass the engine that print(rf.plan(...)) names; on a mesh, average first: "
+            f"rf.distribute.on_mesh(rf.average(engine, n), mesh)."
+        )
+    return AverageEngine(engine, n, together)
+
+
+class AverageEngine(OfflineEngine):
+    """See `average`."""
+
+    def __init__(self, engine: OfflineEngine, n: int, together: bool):
+        settings = {"method": "average", "n": n, "together": together, "engine": dict(engine.settings)}
+        if together:
+            raise NotImplementedError("together=True")
+        mean = one_after_the_other(engine, n)
+        super().__init__(engine.problem, mean, settings, engine.settings["jit_compile"])
+
+    def uncompiled(self, params: Nest, hypers: Hypers, k: tf.Tensor, *more: Any) -> tuple[HyperGradient, Norms]:
+        """(hypergradient, norms) of what `start` returned, for use inside another graph; each episode has its own params."""
+        return self._function(params, hypers, k)
+
+
+def one_after_the_other(engine: OfflineEngine, n: int) -> Mean:
+    """The mean over n episodes, in a loop whose body is one hypergradient."""
+
+    def mean(params: Nest, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, Norms]:
+        # A function of its own, so that the sums can be started at 0 without tracing an episode twice.
+        episode = tf.function(engine.uncompiled, autograph=False)
+        first = episode.get_concrete_function(params, hypers, k).structured_outputs
+        if not isinstance(first[0], HyperGradient):
+            raise TypeError(f"engine is {type(engine).__name__}, which is divided over processes and cannot be averaged.")
+
+        def add(carry: tuple[Nest, Nest], i: tf.Tensor) -> tuple[Nest, Nest]:
+            (value, grads, state), norms = episode(params, hypers, k * n + i)
+            return nest.add(carry[0], (value, grads, norms)), state
+
+        (value, grads, state), norms = nest.map(lambda spec: tf.zeros(spec.shape, spec.dtype), first)
+        sums, state = loops.fold(add, ((value, grads, norms), state), 0, n)
+        value, grads, norms = nest.map(lambda total: total / n, sums)
+        return HyperGradient(value, grads, state), norms
+
+    return mean
