@@ -37,7 +37,7 @@ def on_mesh(engine: Engine, mesh: dtensor.Mesh) -> MeshEngine:
             "batches is a stream, which every process would read for itself; use split(rf.batches.shuffled(...))."
         )
     if engine.settings.get("solver") == "bicgstab":  # TensorFlow 2.21 ends with a segmentation fault
-        raise ValueError("solver is 'bicgstab', which DTensor cannot run; pass rf.implicit(problem, solver='normal') or 'cg'.")
+        raise ValueError("solver is 'bicgstab', which DTensor cannot run; use solver='normal' or 'cg'.")
     return MeshEngine(as_engine(engine), mesh)
 
 
