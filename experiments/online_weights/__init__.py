@@ -1,0 +1,1 @@
+"""A weight for each training example, learned while one network trains."""

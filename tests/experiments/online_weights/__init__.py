@@ -1,0 +1,1 @@
+"""Weights of examples learned online."""
