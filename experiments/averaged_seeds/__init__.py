@@ -1,0 +1,1 @@
+"""Hypers tuned on one random seed, and on the average over several."""

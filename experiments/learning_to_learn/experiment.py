@@ -1,0 +1,225 @@
+"""Learning to learn: initialisation and learning rates of a network, tuned so that a few steps on a few points suffice.
+
+Task k is to fit y = a sin(x + p) from 5 or 10 points, by five steps of gradient descent. The hypers are all weights and
+biases of the network before the first step, and one learning rate per layer, on the log scale. Each hyper-iteration has
+tasks of its own: the hypergradient is the mean over them (`rf.average`), in reverse mode, clipped.
+
+The protocol, fixed before the run:
+
+- Training, calibration and test tasks are drawn independently; no test task is used for any choice.
+- *Pretrained* is the same network, from the same random weights, trained by Adam on the same tasks, all of their points in
+  one batch: one step for each hyper-iteration, so that it sees the same examples. Its learning rate for the five steps is
+  the best of five on the calibration tasks. So is that of the random weights.
+- *Pretrained, learned rates* has the pretrained weights and a rate per layer, tuned by hypergradients from the best of the
+  five: what is gained by rates alone.
+- Each method takes the five steps on the points of each test task. Reported are the mean squared errors on other points of
+  the task, before and after them, as means over the tasks with Student's 95 % intervals.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+import rfho2 as rf
+from experiments.common import statistics
+from experiments.common.config import setting
+from experiments.common.plain_training import PlainTraining, fixed
+from experiments.learning_to_learn import model
+from experiments.learning_to_learn.model import Params
+from experiments.learning_to_learn.tasks import Family
+from rfho2.core.types import Hypers
+
+LEARNED, RATES_ONLY, PRETRAINED, RANDOM = METHODS = (
+    "learned initialisation and rates",
+    "pretrained, learned rates",
+    "pretrained, best of five rates",
+    "random weights, best of five rates",
+)
+CHECKPOINT_EVERY = 500  # hyper-iterations, each of which takes milliseconds
+BLOCK = 100  # steps of pretraining between two rows of its history, at most
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Everything that the results depend on."""
+
+    shots: tuple[int, ...] = setting((5, 10), "Points to learn a task from, one run for each.")
+    queries: int = setting(10, "Other points of a training task, on which the hypers are tuned.", at_least=1)
+    hidden: int = setting(40, "Units of each of the two hidden layers.", at_least=1)
+    steps: int = setting(5, "Gradient steps on a task.", at_least=1)
+    tasks: int = setting(16, "Tasks in a hyper-iteration.", at_least=1)
+    hyper_iterations: int = setting(8000, "Updates of initialisation and rates; steps of pretraining.", at_least=1)
+    rate_iterations: int = setting(1000, "Updates of the rates for the pretrained weights.", at_least=1)
+    hyper_rate: float = setting(2e-3, "Learning rate of projected Adam on the initialisation.", at_least=0.0)
+    relative_rate: float = setting(
+        3e-3, "The same on the learning rates: their relative change in one update.", at_least=0.0
+    )
+    first_rate: float = setting(0.01, "Where the learning rates start.", at_least=0.0)
+    clip: float = setting(10.0, "Largest norm of a hypergradient.", at_least=0.0)
+    pretraining_rate: float = setting(1e-3, "Learning rate of Adam in the pretraining.", at_least=0.0)
+    rates: tuple[float, ...] = setting((0.0003, 0.001, 0.002, 0.005, 0.01), "Rates to choose from for five steps.")
+    calibration_tasks: int = setting(300, "Tasks on which the rate is chosen.", at_least=1)
+    test_tasks: int = setting(1000, "Tasks on which the errors are measured.", at_least=2)
+    test_queries: int = setting(100, "Points on which an error is measured.", at_least=1)
+    shown_steps: int = setting(10, "Steps on the test tasks that the figure shows.", at_least=1)
+    seed: int = setting(0, "Seed of tasks and weights.", at_least=0)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a single run depends on, apart from the number of points, which its directory is named after."""
+        omitted = ("shots", "hyper_iterations", "rate_iterations", "test_tasks", "shown_steps")
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in omitted}
+
+    def family(self, part: str, shots: int) -> Family:
+        """The tasks of a part."""
+        return Family(part, self.seed, shots, self.queries if part == "training" else self.test_queries)
+
+
+PRESETS = {"full": Config(), "quick": Config(hyper_iterations=1000, rate_iterations=300, test_tasks=300)}
+
+Row = dict[str, Any]
+Callbacks = Callable[[str, Path | None], Sequence[rf.Callback]]
+"""(title, directory of the run) -> callbacks for the run."""
+
+
+class Method(NamedTuple):
+    """What a method starts each task with."""
+
+    weights: Params
+    rates: Hypers
+
+
+class Outcome(NamedTuple):
+    """Rows of the results file; the methods by (number of points, name); the seconds that each run took."""
+
+    results: list[Row]
+    methods: dict[tuple[int, str], Method]
+    timing: dict[str, float]
+
+
+def learn(
+    config: Config,
+    shots: int,
+    start: Method,
+    learned_initialisation: bool,
+    callbacks: Sequence[rf.Callback],
+    directory: Path | None,
+    resume: bool = True,
+) -> Method:
+    """Tunes the rates, and the initialisation too if it is learned, from where `start` has them."""
+    problem = model.adaptation(config.family("training", shots), config.steps, learned_initialisation)
+    hypers = {**start.weights, **start.rates} if learned_initialisation else dict(start.rates)
+    hyper_rates = {name: config.relative_rate if name in start.rates else config.hyper_rate for name in hypers}
+    optimizer = rf.projected_adam(hyper_rates, log_scale=list(start.rates))
+    engine = rf.average(rf.reverse(problem), config.tasks, together=True)
+    tuner = rf.HyperOptimizer(engine, optimizer, callbacks, on_divergence="backtrack", clip=config.clip)
+    iterations = config.hyper_iterations if learned_initialisation else config.rate_iterations
+    result = tuner.run(start.weights, hypers, iterations, directory, resume, checkpoint_every=CHECKPOINT_EVERY)
+    tuned = {**start.weights, **result.hypers}
+    return Method({name: tuned[name] for name in start.weights}, {name: tuned[name] for name in start.rates})
+
+
+def pretrain(
+    config: Config,
+    shots: int,
+    weights: Params,
+    callbacks: Sequence[rf.Callback],
+    directory: Path | None,
+    resume: bool = True,
+) -> Params:
+    """Trains the weights on the tasks of `learn`, a step for each of its hyper-iterations."""
+    problem = model.joint_training(config.family("training", shots), config.tasks)
+    block = math.gcd(BLOCK, config.hyper_iterations)
+    tuner = rf.HyperOptimizer(PlainTraining(problem, block, jit_compile=False), fixed, callbacks)
+    blocks = config.hyper_iterations // block
+    result = tuner.run(weights, {"rate": config.pretraining_rate}, blocks, directory, resume)
+    return problem.dynamics.params(result.state)
+
+
+def errors_by_step(family: Family, tasks: int, steps: int) -> Callable[[Params, Hypers], np.ndarray]:
+    """Returns a function from initial weights and rates to the errors on the queries, [tasks, steps + 1]."""
+    problem = model.adaptation(family, steps, learned_initialisation=False)
+
+    @tf.function(autograph=False)
+    def errors(weights: Params, rates: Hypers) -> tf.Tensor:
+        def one(k: tf.Tensor) -> tf.Tensor:
+            states = [weights]
+            for t in range(steps):
+                states.append(problem.dynamics.step(states[-1], rates, problem.batch(tf.constant(t), k), tf.constant(t)))
+            return tf.stack([model.error(state, {}, problem.validation(k)) for state in states])
+
+        return tf.map_fn(one, tf.range(tasks), fn_output_signature=weights["w0"].dtype)
+
+    return lambda weights, rates: errors(weights, rates).numpy()
+
+
+def calibrated(config: Config, shots: int, weights: Params) -> Method:
+    """The weights with the best of the rates after the steps on the calibration tasks."""
+    errors = errors_by_step(config.family("calibration", shots), config.calibration_tasks, config.steps)
+    candidates = [model.layer_rates(weights, rate) for rate in config.rates]
+    means = [float(np.mean(errors(weights, rates)[:, -1])) for rates in candidates]
+    return Method(weights, candidates[int(np.argmin(np.nan_to_num(means, nan=np.inf)))])
+
+
+def methods_for(
+    config: Config, shots: int, callbacks: Callbacks, output: Path | None, resume: bool, timing: dict[str, float]
+) -> dict[str, Method]:
+    """Trains everything that learns from a number of points."""
+    weights = model.random_weights(config.hidden, config.seed)
+
+    def timed(name: str, train: Callable[..., Any], *arguments: Any) -> Any:
+        directory = output and output / "runs" / f"{name}-{shots}-points".replace(" ", "-")
+        began = time.perf_counter()
+        trained = train(config, shots, *arguments, callbacks(f"{name}, {shots} points", directory), directory, resume)
+        timing[f"{name}, {shots} points"] = time.perf_counter() - began
+        return trained
+
+    pretrained = calibrated(config, shots, timed("pretraining", pretrain, weights))
+    start = Method(weights, model.layer_rates(weights, config.first_rate))
+    return {
+        LEARNED: timed("learning to learn", learn, start, True),
+        RATES_ONLY: timed("learning rates", learn, pretrained, False),
+        PRETRAINED: pretrained,
+        RANDOM: calibrated(config, shots, weights),
+    }
+
+
+def run(
+    config: Config,
+    callbacks: Callbacks = lambda title, directory: (),
+    output: Path | None = None,
+    resume: bool = True,
+) -> Outcome:
+    """All methods, for each number of points."""
+    outcome = Outcome([], {}, {})
+    for shots in config.shots:
+        methods = methods_for(config, shots, callbacks, output, resume, outcome.timing)
+        errors = errors_by_step(config.family("test", shots), config.test_tasks, config.shown_steps)
+        measured = {name: errors(*method) for name, method in methods.items()}
+        for name, method in methods.items():
+            outcome.methods[shots, name] = method
+            outcome.results.append(_row(config, shots, name, method, measured[name], measured[PRETRAINED]))
+    return outcome
+
+
+def _row(config: Config, shots: int, name: str, method: Method, errors: np.ndarray, pretrained: np.ndarray) -> Row:
+    """Means over the test tasks, and how they compare with the pretrained network's after the steps."""
+    intervals = [statistics.interval(column) for column in errors.T]
+    after, reference = errors[:, config.steps], pretrained[:, config.steps]
+    return {
+        "shots": shots,
+        "adapted_by": name,
+        "rates": [float(rate) for rate in method.rates.values()],
+        "error": [i.mean for i in intervals],
+        "half_interval": [i.half for i in intervals],
+        "ratio_to_pretrained": float(np.mean(after) / np.mean(reference)),
+        "less_than_pretrained": list(statistics.interval(reference - after)),
+    }

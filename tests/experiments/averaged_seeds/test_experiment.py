@@ -1,0 +1,102 @@
+"""Tuning on one seed and on several, with a tiny network."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from experiments.averaged_seeds import experiment, problem, report
+from experiments.averaged_seeds.experiment import GUESSING, KINDS, RATE, SCHEDULE, Config, Tuning
+
+TINY = Config(
+    train=20,
+    validation=10,
+    test=10,
+    hidden=3,
+    batch_size=5,
+    steps=3,
+    hyper_iterations=2,
+    seeds=2,
+    fresh_seeds=3,
+    repetitions=1,
+)
+
+
+def test_the_longer_tunings_take_as_many_trainings_as_the_average():
+    tunings = list(experiment.tunings(Config()).values())
+    assert tunings[0].iterations == tunings[1].iterations
+    assert len({tuning.seeds * tuning.iterations for tuning in tunings[1:]}) == 1
+    assert [tuning.fresh for tuning in tunings] == [False, False, False, True]
+
+
+def test_trainings_that_fail_count_as_guessing():
+    measured = np.array([[0.5, 0.6, 0.9], [np.nan, np.nan, 0.1], [50.0, 60.0, 0.2], [np.inf, 1.0, 0.4]], np.float32)
+    row = experiment.judged(measured)
+    assert row["validation"] == pytest.approx((0.5 + 3 * GUESSING) / 4)
+    assert row["test"] == pytest.approx((1.6 + 2 * GUESSING) / 4)
+    assert row["worst"] == pytest.approx(GUESSING)
+    assert row["failed"] == 3
+
+
+@pytest.fixture(scope="module")
+def data():
+    return problem.digits(20, 10, 10, seed=0)
+
+
+@pytest.fixture(scope="module")
+def each(data):
+    """Validation errors of the first two seeds, by plain training."""
+    measured = problem.errors(data, problem.Seeds(0), 5, 3, TINY.sizes, count=2)(experiment.initial_hypers(TINY, RATE))[:, 0]
+    assert measured[0] != measured[1]
+    return measured
+
+
+@pytest.mark.parametrize(
+    ("tuning", "expected"),
+    [
+        (Tuning(1, False, 2), lambda each: [each[0], each[0]]),
+        (Tuning(1, True, 2), lambda each: each),
+        (Tuning(2, False, 2), lambda each: [each.mean(), each.mean()]),
+    ],
+    ids=["one seed", "a fresh seed each time", "the average"],
+)
+def test_the_seeds_of_each_hyper_iteration(tuning, expected, data, each):
+    unmoved = dataclasses.replace(TINY, relative_rate=0.0, momentum_rate=0.0)
+    history = experiment.tune(unmoved, data, SCHEDULE, tuning, repetition=0).history
+    assert [row["value"] for row in history] == pytest.approx(expected(each), rel=1e-5)
+
+
+def rows():
+    """Of three repetitions."""
+    errors = {"nothing": (0.9, 0.9, 0.9), "one seed": (0.53, 0.62, 0.71), "8 seeds": (0.5, 0.6, 0.7)}
+    names = list(experiment.tunings(Config()))
+    errors |= {names[2]: (0.6, 0.7, 0.8), names[3]: (0.5, 0.6, 0.7)}
+    return [
+        {
+            "repetition": i, "hypers": kind, "tuned_on": name, "trainings": 40, "own_seeds": 0.4, "validation": error,
+            "worst": 1.0, "failed": 1, "test": 0.55, "test_accuracy": 0.8,
+        }
+        for kind in KINDS
+        for name, values in errors.items()
+        for i, error in enumerate(values)
+    ]  # fmt: skip
+
+
+def test_the_table_compares_with_the_average_pair_by_pair(tmp_path):
+    text = report.write(tmp_path, Config(), rows())
+    lines = text.splitlines()
+    half = 4.302653 * np.std([0.03, 0.02, 0.01], ddof=1) / np.sqrt(3)
+    expected = (
+        f"| one learning rate | one seed | 40 | 0.4000 | 0.6200 | +0.0200 ± {half:.4f} | 1.0000 | 3 | 0.5500 | 80.00 |"
+    )
+    assert lines[3] == expected
+    assert lines[2].startswith("| one learning rate | nothing | - | - | 0.9000 |")
+    assert "| 8 seeds | 40 | 0.4000 | 0.6000 | - |" in lines[4]
+    assert (tmp_path / "fresh_seeds.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_not_repeated(tmp_path):
+    first = experiment.run(TINY, tmp_path)
+    assert len(first) == len(KINDS) * (1 + len(experiment.tunings(TINY)))
+    assert experiment.run(TINY, tmp_path) == first

@@ -1,0 +1,116 @@
+"""Learning to learn with a tiny network."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rfho2 as rf
+from experiments.learning_to_learn import experiment, model, report
+from experiments.learning_to_learn.experiment import METHODS, Config, Method
+from experiments.learning_to_learn.tasks import Family
+
+TINY = Config(
+    shots=(3,), queries=2, hidden=4, steps=2, tasks=2, hyper_iterations=4, rate_iterations=2, calibration_tasks=3,
+    test_tasks=3, test_queries=4, shown_steps=3,
+)  # fmt: skip
+
+
+@pytest.fixture
+def weights():
+    return model.random_weights(4, seed=0)
+
+
+def float64_case():
+    """A problem, weights whose biases are not 0, where dead units would sit on a kink, and hypers."""
+    rng = np.random.default_rng(0)
+    weights = {
+        name: tf.constant(w.numpy() + 0.1 * rng.normal(size=w.shape)) for name, w in model.random_weights(6, seed=0).items()
+    }
+    problem = model.adaptation(Family("training", 0, 3, 4, tf.float64), 2, learned_initialisation=True)
+    return problem, weights, {**weights, **model.layer_rates(weights, 0.05)}
+
+
+def test_the_hypergradient_is_that_of_differences_although_relu_has_kinks():
+    problem, weights, hypers = float64_case()
+    engine, rng = rf.reverse(problem, jit_compile=False), np.random.default_rng(1)
+    direction = {name: rng.normal(size=h.shape) for name, h in hypers.items()}
+    slope = sum(np.sum(direction[name] * grad) for name, grad in engine(weights, hypers).grads.items())
+    ends = [
+        engine(weights, {name: h + step * direction[name] for name, h in hypers.items()}).value for step in (1e-6, -1e-6)
+    ]
+    assert float(ends[0] - ends[1]) / 2e-6 == pytest.approx(slope, rel=1e-7)
+
+
+@pytest.mark.slow
+def test_reverse_forward_and_differences_agree_for_each_hyper():
+    check = rf.check_hypergradient(*float64_case())
+    assert check.ok, check.message
+
+
+def test_errors_are_those_of_plain_gradient_descent(weights):
+    family, rates = Family("test", 0, 3, 4), {f"rate {i}": tf.constant(rate) for i, rate in enumerate((0.1, 0.02, 0.03))}
+    errors = experiment.errors_by_step(family, tasks=2, steps=2)(weights, rates)
+    assert errors.shape == (2, 3)
+    for k in range(2):
+        task, w = family.task(k), dict(weights)
+        for t in range(3):
+            assert errors[k, t] == pytest.approx(float(model.error(w, {}, task.queries)), rel=1e-5)
+            with tf.GradientTape() as tape:
+                tape.watch(w)
+                loss = model.error(w, {}, task.support)
+            w = {name: w[name] - rates[f"rate {name[1]}"] * g for name, g in tape.gradient(loss, w).items()}
+
+
+def test_the_rate_is_the_best_on_the_calibration_tasks(weights):
+    config = dataclasses.replace(TINY, rates=(1e-9, 0.01, 100.0))
+    errors = experiment.errors_by_step(config.family("calibration", 3), config.calibration_tasks, config.steps)
+    after = {rate: errors(weights, model.layer_rates(weights, rate))[:, -1].mean() for rate in config.rates}
+    assert not after[100.0] < after[0.01], "what diverges is not chosen"
+    best = float(experiment.calibrated(config, 3, weights).rates["rate 0"])
+    assert best == pytest.approx(min(config.rates[:2], key=after.get))
+
+
+@pytest.fixture
+def outcome(tmp_path, monkeypatch):
+    monkeypatch.setattr(rf, "reverse", functools.partial(rf.reverse, jit_compile=False))
+    return experiment.run(TINY, output=tmp_path)
+
+
+def test_everything_is_learned_compared_and_drawn(outcome, weights, tmp_path):
+    assert [row["adapted_by"] for row in outcome.results] == list(METHODS)
+    for row in outcome.results:
+        assert len(row["error"]) == len(row["half_interval"]) == TINY.shown_steps + 1
+        assert len(row["rates"]) == 3
+    learned, rates_only, pretrained, random = (outcome.methods[3, name] for name in METHODS)
+    tf.nest.map_structure(np.testing.assert_array_equal, random.weights, weights)
+    tf.nest.map_structure(np.testing.assert_array_equal, rates_only.weights, pretrained.weights)
+    assert outcome.results[2]["ratio_to_pretrained"] == 1.0
+    for name in ("w0", "w1", "w2", "b2"):
+        assert np.any(learned.weights[name] != weights[name])
+        assert np.any(pretrained.weights[name] != weights[name])
+    assert rates_only.rates["rate 0"] != pretrained.rates["rate 0"]
+    assert "| 3 | learned initialisation and rates |" in report.write(tmp_path, TINY, outcome)
+    assert (tmp_path / "adaptation.png").stat().st_size > 10_000
+
+
+def test_the_hypergradient_is_the_mean_over_the_tasks_of_a_hyper_iteration(weights):
+    config = dataclasses.replace(TINY, tasks=3)
+    problem = model.adaptation(config.family("training", 3), config.steps, learned_initialisation=True)
+    hypers = {**weights, **model.layer_rates(weights, 0.01)}
+    engine = rf.reverse(problem, jit_compile=False)
+    mean = rf.average(engine, 3, together=True)(weights, hypers, 2)
+    each = [engine(weights, hypers, k) for k in (6, 7, 8)]
+    for name in hypers:
+        np.testing.assert_allclose(mean.grads[name], np.mean([h.grads[name] for h in each], axis=0), rtol=1e-4, atol=1e-5)
+
+
+def test_predictions_before_and_after_the_steps(weights):
+    task, x = Family("test", 0, 3, 4).task(0), np.linspace(-1, 1, 5, dtype=np.float32)
+    method = Method(weights, model.layer_rates(weights, 0.0))
+    before, after = report.predictions(method, task, 2, x)
+    np.testing.assert_array_equal(before, after)
+    np.testing.assert_array_equal(before, model.outputs(weights, tf.constant(x[:, None]))[:, 0])
+    assert np.any(report.predictions(method._replace(rates=model.layer_rates(weights, 0.1)), task, 2, x)[1] != before)
