@@ -23,7 +23,7 @@ FLAGS = flags.FLAGS
 def main() -> None:
     """Flags to config, run, report."""
     config, output = from_flags(Config, PRESETS), Path(FLAGS.output_dir)
-    keep_settings(output / "settings.json", {"config": str(config)}, FLAGS.resume)
+    keep_settings(output / "settings.json", config.settings, FLAGS.resume)
     rows, histories = run(config, lambda seed: load("embedded", seed), output, FLAGS.resume)
     write_results(output / "results.json", config, rows, {})
     print(report.write(output, rows, histories))

@@ -42,6 +42,15 @@ class Config:
     inner_rate: float = setting(0.2, "The inner learning rate is inner_rate N / R.", at_least=0.0)
     hyper_rate: float = setting(0.02, "Learning rate of projected Adam.", at_least=0.0)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a single run depends on, apart from L2 weight and seed, which its directory is named after.
+
+        The numbers of hyper-iterations are not part of it, because a finished run can be extended.
+        """
+        omitted = ("l2", "seeds", "hyper_iterations", "warm_iterations")
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in omitted}
+
 
 PRESETS = {
     "full": Config(),
