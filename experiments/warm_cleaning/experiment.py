@@ -37,8 +37,7 @@ class Config:
     )
     warm_steps: int = setting(10, "Inner steps in each hyper-iteration of a warm run.", at_least=1)
     iterations: int = setting(5, "Iterations of CG in each hyper-iteration of a warm run.", at_least=1)
-    hyper_iterations: int = setting(60, "Updates of the weights by reverse and by cold implicit.", at_least=1)
-    warm_iterations: int = setting(120, "Updates of the weights by a warm run.", at_least=1)
+    hyper_iterations: int = setting(60, "Updates of the weights; one method makes twice as many.", at_least=1)
     inner_rate: float = setting(0.2, "The inner learning rate is inner_rate N / R.", at_least=0.0)
     hyper_rate: float = setting(0.02, "Learning rate of projected Adam.", at_least=0.0)
 
@@ -46,25 +45,26 @@ class Config:
     def settings(self) -> dict[str, Any]:
         """What a single run depends on, apart from L2 weight and seed, which its directory is named after.
 
-        The numbers of hyper-iterations are not part of it, because a finished run can be extended.
+        `hyper_iterations` is not part of it, because a finished run can be extended.
         """
-        omitted = ("l2", "seeds", "hyper_iterations", "warm_iterations")
+        omitted = ("l2", "seeds", "hyper_iterations")
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in omitted}
 
 
 PRESETS = {
     "full": Config(),
-    "quick": Config(l2=(1e-3,), seeds=(0,), steps=50, hyper_iterations=30, warm_iterations=60),
+    "quick": Config(l2=(1e-3,), seeds=(0,), steps=50, hyper_iterations=30),
 }
 
 Row = dict[str, Any]
 
 
 class Method(NamedTuple):
-    """An engine, how many hyper-iterations it gets, and whether the hypers move."""
+    """An engine, whether it continues one training, how many hyper-iterations it gets, and whether the hypers move."""
 
     make: Callable[[Config, rf.Problem], rf.Engine]
     warm: bool
+    times: int = 1
     moves: bool = True
 
 
@@ -72,6 +72,7 @@ METHODS = {
     "reverse": Method(lambda config, problem: rf.reverse(problem), False),
     "implicit": Method(lambda config, problem: rf.implicit(problem, tolerance=1e-2), False),
     "implicit, warm": Method(lambda config, problem: _warm(config, problem), True),
+    "implicit, warm, twice the updates": Method(lambda config, problem: _warm(config, problem), True, times=2),
     "warm, hypers held": Method(lambda config, problem: _warm(config, problem), True, moves=False),
 }
 
@@ -120,7 +121,7 @@ def tune(
     start = {"weights": np.full(n, config.radius / n, np.float32)}
     bar = rf.ProgressBar((), directory.name if directory else name)
     tuner = rf.HyperOptimizer(method.make(config, problem), optimizer, [bar])
-    iterations = config.warm_iterations if method.warm else config.hyper_iterations
+    iterations = method.times * config.hyper_iterations
     return tuner.run(
         cleaning.zeros(), start, iterations, directory and directory / "checkpoints", resume, checkpoint_every=20
     )
