@@ -107,6 +107,14 @@ class Problem:
         """A scalar for one objective, a dict for several."""
         return {t.name: v for t, v in zip(terms, values, strict=True)} if isinstance(self.objective, Mapping) else values[0]
 
+    def norm(self, adjoints: Nest) -> tf.Tensor:
+        """The norm of adjoints of the state; its mean over episodes, if the problem consists of several."""
+        return nest.norm(adjoints)
+
+    def squares(self, sensitivity: Nest) -> tf.Tensor:
+        """The sum of the squares of Z, whose columns lie along the first axis; one for each episode, if there are several."""
+        return nest.dot(sensitivity, sensitivity)
+
 
 class Cost(NamedTuple):
     """An objective at one state: its value, dE/ds, and the direct derivative with respect to the hypers it tunes."""

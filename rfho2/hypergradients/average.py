@@ -10,6 +10,9 @@ import tensorflow as tf
 from rfho2.core import errors, loops, nest
 from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
 from rfho2.hypergradients.engine import Engine, OfflineEngine, OnlineEngine
+from rfho2.hypergradients.episodes import ParamsFunction
+from rfho2.hypergradients.together import Together
+from rfho2.hypergradients.vectorise import stack
 
 Mean = Callable[[Nest, Hypers, tf.Tensor], tuple[HyperGradient, Norms]]
 """(params or ParamsFunction, hypers, k) -> the mean hypergradient and the mean norms."""
@@ -62,10 +65,12 @@ class AverageEngine(OfflineEngine):
 
     def __init__(self, engine: OfflineEngine, n: int, together: bool):
         settings = {"method": "average", "n": n, "together": together, "engine": dict(engine.settings)}
-        if together:
-            raise NotImplementedError("together=True")
-        mean = one_after_the_other(engine, n)
+        mean = all_together(engine, n) if together else one_after_the_other(engine, n)
         super().__init__(engine.problem, mean, settings, engine.settings["jit_compile"])
+        self.report = engine.report
+        if engine.rebuild is not None:
+            rebuild = engine.rebuild
+            self.rebuild = lambda problem: AverageEngine(rebuild(problem), n, together)
 
     def uncompiled(self, params: Nest, hypers: Hypers, k: tf.Tensor, *more: Any) -> tuple[HyperGradient, Norms]:
         """(hypergradient, norms) of what `start` returned, for use inside another graph; each episode has its own params."""
@@ -90,5 +95,21 @@ def one_after_the_other(engine: OfflineEngine, n: int) -> Mean:
         sums, state = loops.fold(add, ((value, grads, norms), state), 0, n)
         value, grads, norms = nest.map(lambda total: total / n, sums)
         return HyperGradient(value, grads, state), norms
+
+    return mean
+
+
+def all_together(engine: OfflineEngine, n: int) -> Mean:
+    """The mean over n episodes, by the same kind of engine for the problem of all of them."""
+    if engine.rebuild is None:
+        raise ValueError(
+            f"together is True, but {type(engine).__name__} cannot be vectorised over episodes; use together=False."
+        )
+    rebuilt = engine.rebuild(Together.of(engine.problem, n))
+
+    def mean(params: Nest, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, Norms]:
+        start = ParamsFunction(lambda k: stack(params, k, n), params.dtype) if isinstance(params, ParamsFunction) else params
+        (value, grads, states), norms = rebuilt.uncompiled(start, hypers, k)
+        return HyperGradient(value, grads, nest.map(lambda leaf: leaf[-1], states)), norms
 
     return mean

@@ -116,6 +116,7 @@ class OfflineEngine(Engine):
       hypergradient: (params, hypers, k) -> (hypergradient, norms), to be compiled.
       settings: "method" and the method's own settings.
       jit_compile: None tries XLA and falls back to the graph; True or False insists.
+      rebuild: another problem -> the same engine for it, which `rf.average(together=True)` needs.
     """
 
     def __init__(
@@ -124,12 +125,15 @@ class OfflineEngine(Engine):
         hypergradient: Callable[..., Any],
         settings: dict[str, Any],
         jit_compile: bool | None,
+        rebuild: Callable[[Any], OfflineEngine] | None = None,
     ):
         if problem.steps is None:
             raise ValueError(
                 f"steps is None, which only rf.real_time accepts; rf.{settings['method']} needs the number of steps."
             )
         super().__init__(problem, {**settings, "steps": problem.steps, "jit_compile": jit_compile})
+        self.rebuild = rebuild
+        self.report: Callable[[tf.Tensor, Norms], None] = lambda k, norms: None  # looks at the norms of hyper-iteration k
         self._norms: Norms = {}
         self._function = hypergradient
         self._compiled = Compiled(self.uncompiled, jit_compile)
@@ -166,6 +170,7 @@ class OfflineEngine(Engine):
     def _hypergradient(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         """As `__call__`, for inputs that were validated."""
         hypergradient, self._norms = self._compiled(params, hypers, k)
+        self.report(k, self._norms)
         return hypergradient
 
 

@@ -66,4 +66,5 @@ def forward(problem: Problem, chunk: int | None = None, jit_compile: bool | None
             pushed = in_chunks(problem, run, problem.dynamics.init(params, hypers), hypers, together)
         return hypergradient_of(problem, hypers, pushed), norms_of(pushed)
 
-    return OfflineEngine(problem, hypergradient, {"method": "forward", "chunk": chunk}, jit_compile)
+    settings = {"method": "forward", "chunk": chunk}
+    return OfflineEngine(problem, hypergradient, settings, jit_compile, lambda other: forward(other, chunk, jit_compile))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -13,6 +14,7 @@ from rfho2.core.types import Batches, HyperGradient, Hypers, Nest, Norms
 from rfho2.hypergradients.conditions import condition_of
 from rfho2.hypergradients.engine import OfflineEngine, OnlineEngine
 from rfho2.hypergradients.solution import How, Schedule, differentiate, value_at
+from rfho2.hypergradients.together import Together, training_batches
 from rfho2.hypergradients.unsettled import Reporter
 from rfho2.problem import Problem
 
@@ -70,7 +72,16 @@ def implicit(
     3.0
     """
     how = _checked(problem, condition, solver, iterations, tolerance, settled, damping, batches)
-    return (WarmImplicitEngine if warm_start else ImplicitEngine)(problem, how, jit_compile)
+    if warm_start:
+        return WarmImplicitEngine(problem, how, jit_compile)
+
+    def rebuild(other: Together) -> ImplicitEngine:
+        same = _checked(
+            other, condition, solver, iterations, tolerance, settled, damping, training_batches(batches, other.n)
+        )
+        return ImplicitEngine(other, same, jit_compile)
+
+    return ImplicitEngine(problem, how, jit_compile, rebuild)
 
 
 def _settings(how: How, warm_start: bool) -> dict[str, Any]:
@@ -97,19 +108,20 @@ def _settings(how: How, warm_start: bool) -> dict[str, Any]:
 class ImplicitEngine(OfflineEngine):
     """See `implicit`: trains from the start at every hyper-iteration."""
 
-    def __init__(self, problem: Problem, how: How, jit_compile: bool | None):
+    def __init__(
+        self,
+        problem: Problem,
+        how: How,
+        jit_compile: bool | None,
+        rebuild: Callable[[Together], ImplicitEngine] | None = None,
+    ):
         def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, Norms]:
             state = problem.dynamics.init(params, hypers)
             ended = differentiate(problem, how, state, tf.constant(0), None, hypers, k)
             return ended.hypergradient, ended.norms
 
-        super().__init__(problem, hypergradient, _settings(how, warm_start=False), jit_compile)
-        self._reporter = Reporter(self.settings)
-
-    def _hypergradient(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
-        hypergradient = super()._hypergradient(params, hypers, k)
-        self._reporter.look(k, self._norms)
-        return hypergradient
+        super().__init__(problem, hypergradient, _settings(how, warm_start=False), jit_compile, rebuild)
+        self.report = Reporter(self.settings).look
 
 
 class WarmCarry(NamedTuple):

@@ -63,14 +63,16 @@ def reverse(
             kept, last = binomial.record(sweep.step, state, head, tail, checkpoints)
             carry = sweep.turn(last, costs, problem.steps)
             costs, _ = binomial.fold_back(sweep.step, sweep.back, carry, kept, head, tail, checkpoints)
-        norms = {"adjoint": nest.norm([cost.state for cost in costs])}
+        norms = {"adjoint": problem.norm([cost.state for cost in costs])}
         if not head:
             costs = pull_back(lambda _, hypers: problem.dynamics.init(params, hypers), (), hypers, costs)
         grads = {name: grad for cost in costs for name, grad in cost.hypers.items()}
         value = problem.value(sweep.terms, [cost.value for cost in costs])
         return HyperGradient(value, {name: grads[name] for name in hypers}, last), norms
 
-    return OfflineEngine(problem, hypergradient, settings, jit_compile)
+    return OfflineEngine(
+        problem, hypergradient, settings, jit_compile, lambda other: reverse(other, checkpoints, truncate, jit_compile)
+    )
 
 
 class Sweep:

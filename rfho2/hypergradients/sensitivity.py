@@ -89,7 +89,7 @@ def push_steps(
     tangent, readings = loops.fold(body, (tangent, zero), t, steps)
     ends = [read(term.at_end(problem.dynamics, tangent.state, hypers, b), tangent) for term, b in pairs]
     tangent = tangent._replace(sensitivity=stacked(tangent.sensitivity)) if few else tangent
-    squares = nest.dot(tangent.sensitivity, tangent.sensitivity)
+    squares = problem.squares(tangent.sensitivity)
     return Pushed(tangent, [nest.add(reading, end) for reading, end in zip(readings, ends, strict=True)], squares)
 
 
@@ -124,14 +124,15 @@ def in_chunks(problem: Problem, run: Callable[[Directions], Pushed], state: Nest
     nothing = [term.nothing(state, hypers) for term in problem.terms(hypers)]
     readings = [Reading(cost.value, cost.hypers, tf.zeros(together, dtype)) for cost in nothing]
     products = [tf.zeros([chunks, together], dtype) for _ in nothing]
-    state, readings, products, squares = loops.fold(body, (state, readings, products, tf.zeros([], dtype)), 0, chunks)
+    squares = problem.squares(nest.map(lambda leaf: tf.zeros([1, *leaf.shape], dtype), state))
+    state, readings, products, squares = loops.fold(body, (state, readings, products, squares), 0, chunks)
     whole = [r._replace(products=tf.reshape(rows, [-1])) for r, rows in zip(readings, products, strict=True)]
     return Pushed(Tangent(state, ()), whole, squares)
 
 
 def norms_of(pushed: Pushed) -> Norms:
-    """The norm of Z, over all columns."""
-    return {"sensitivity": tf.sqrt(pushed.squares)}
+    """The norm of Z, over all columns; its mean over episodes, if the problem consists of several."""
+    return {"sensitivity": tf.reduce_mean(tf.sqrt(pushed.squares))}
 
 
 def hypergradient_of(problem: Problem, hypers: Hypers, pushed: Pushed) -> HyperGradient:

@@ -1,12 +1,14 @@
 """The average over episodes is the mean of single hypergradients, one after the other and together."""
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2.hypergradients.vectorise import Stacked, stack, vectorised
 from tests.support import episodes
 from tests.support.episodes import hypers, problem, start
 
@@ -31,9 +33,15 @@ CASES = {  # name: (engine of a problem, problem)
     "chunked": lambda: rf.forward(problem(SEVERAL), chunk=2, jit_compile=False),
     "adam": lambda: rf.reverse(problem(dynamics=lambda loss, lr, mu: rf.adam(loss, lr, mu)), jit_compile=False),
 }
-QUICK = ("reverse", "several", "forward")
-cases = pytest.mark.parametrize("case", [name if name in QUICK else pytest.param(name, marks=slow) for name in CASES])
-orders = pytest.mark.parametrize("together", [False], ids=["in turn"])
+QUICK = (("reverse", False), ("reverse", True), ("several", True), ("forward", True))
+cases = pytest.mark.parametrize(
+    ("case", "together"),
+    [
+        pytest.param(*pair, marks=() if pair in QUICK else slow, id=f"{pair[0]}-{'together' if pair[1] else 'in turn'}")
+        for pair in itertools.product(CASES, (False, True))
+    ],
+)
+orders = pytest.mark.parametrize("together", [False, True], ids=["in turn", "together"])
 
 
 @functools.cache
@@ -62,24 +70,102 @@ def assert_near(a, b, rtol=1e-12):
         assert np.linalg.norm(one - other) <= rtol * np.linalg.norm(other), (one, other)
 
 
-@orders
 @cases
 def test_an_average_is_the_mean_of_single_hypergradients(case, together):
     mean = averaged(case, together)(start, hypers(), K)
     each = singles(case)
-    assert_near(mean.value, tf.nest.map_structure(lambda *x: sum(x) / N, *(single.value for single, _ in each)))
-    assert_near(mean.grads, tf.nest.map_structure(lambda *x: sum(x) / N, *(single.grads for single, _ in each)))
+    assert_near(mean.value, mean_of([single.value for single, _ in each]))
+    assert_near(mean.grads, mean_of([single.grads for single, _ in each]))
     assert_near(mean.state, each[-1][0].state)
-    norms = dict(averaged(case, together).norms)
-    assert_near(norms, tf.nest.map_structure(lambda *x: sum(x) / N, *(norms for _, norms in each)))
+    assert_near(dict(averaged(case, together).norms), mean_of([norms for _, norms in each]))
 
 
 @orders
 def test_episodes_may_share_their_params(together):
     shared = averaged("reverse", together)(start(1), hypers(), K)
     each = [engine("reverse")(start(1), hypers(), episode) for episode in range(K * N, K * N + N)]
-    assert_near(shared.grads, tf.nest.map_structure(lambda *x: sum(x) / N, *(single.grads for single in each)))
+    assert_near(shared.grads, mean_of([single.grads for single in each]))
     assert_near(shared.state, each[-1].state)
+
+
+def mean_of(results):
+    return tf.nest.map_structure(lambda *x: sum(x) / len(x), *results)
+
+
+def straight_through(x):
+    """Rounds, with the derivative of 3 x."""
+    return tf.custom_gradient(lambda x: (tf.round(x), lambda upstream: 3 * upstream))(x)
+
+
+def test_custom_gradients_survive_vectorisation():
+    x = tf.constant([[0.2], [1.3]], tf.float64)
+    product = rf.fixed_product(x)
+
+    def loss(w, hypers, batch):
+        return tf.reduce_sum(tf.cosh(product(straight_through(hypers["a"] * w)) - batch))
+
+    toy = rf.Problem(
+        rf.momentum(loss, 0.1, 0.5), lambda w, hypers, batch: tf.reduce_sum(w**2), 3, lambda t, k: tf.cast(t + k, tf.float64)
+    )
+    for method in (rf.reverse, rf.forward):
+        single = method(toy, jit_compile=False)
+        arguments = tf.constant([[0.8]], tf.float64), {"a": tf.constant(1.1, tf.float64)}
+        expected = mean_of([single(*arguments, k).grads for k in range(2)])
+        assert abs(expected["a"].numpy()) > 1e-3
+        assert_near(rf.average(single, 2, together=True)(*arguments).grads, expected)
+
+
+def test_together_compiles_with_xla_where_batches_loop_and_params_are_random():
+    data = rf.batches.shuffled(tf.constant(np.linspace(-1, 1, 13)), 4, seed=1)  # 13 examples need a loop
+    draw = lambda k: {"w": rf.batches.uniform(tf.stack([5, k]), (3,), tf.float64)}  # noqa: E731
+
+    def loss(params, hypers, batch):
+        return tf.reduce_sum(tf.cosh(hypers["a"] * params["w"][:, None] - batch))
+
+    toy = rf.Problem(rf.momentum(loss, "lr", 0.5), loss, 4, lambda t, k: data(4 * k + t), data)
+    settings = {"a": tf.constant(0.7, tf.float64), "lr": tf.constant(0.02, tf.float64)}
+    single = rf.reverse(toy, jit_compile=False)
+    expected = mean_of([single(draw, settings, k).grads for k in (2, 3)])
+    compiled = rf.average(rf.reverse(toy, jit_compile=True), 2, together=True)
+    assert_near(compiled(draw, settings, 1).grads, expected, 1e-10)
+    assert compiled.jit_compiled
+
+
+def test_what_is_the_same_in_all_episodes_is_not_stacked():
+    data = (tf.constant([1.0, 2.0]), None)
+    at = functools.partial(stack, k=tf.constant(2), n=3)
+    assert at(lambda k: data) is data
+    both = at(lambda k: {"a": data, "b": k})
+    assert isinstance(both, Stacked)
+    np.testing.assert_array_equal(both.each["b"], [6, 7, 8])
+    np.testing.assert_array_equal(both.each["a"][0], [[1.0, 2.0]] * 3)
+    assert both.each["a"][1] is None
+
+
+def test_an_episode_may_have_leaves_of_any_kind_and_hypers_that_reach_nothing():
+    def function(w, hypers, batch):
+        x, missing, scale = batch
+        assert missing is None
+        return {"y": w * hypers["used"] + tf.gather(x, 1), "z": tf.cast(scale, tf.float64) * w}
+
+    batch = Stacked((tf.constant([[1.0, 2.0], [3.0, 4.0]], tf.float64), None, tf.constant([2, 3])))
+    w, given = tf.constant([1.0, -1.0], tf.float64), {n: tf.constant(0.5, tf.float64) for n in ("used", "unused")}
+
+    @tf.function(autograph=False)
+    def gradients(w, given):
+        with tf.GradientTape() as tape:
+            tape.watch((w, given))
+            result = vectorised(function, (w,), given, batch)
+            total = tf.reduce_sum(result["y"] * [1.0, 10.0]) + tf.reduce_sum(result["z"])
+        derivatives = tape.gradient(total, (w, given))
+        assert derivatives[1]["unused"] is None
+        return result, derivatives[0], derivatives[1]["used"]
+
+    result, by_w, by_used = gradients(w, given)
+    np.testing.assert_array_equal(result["y"], [2.5, 3.5])
+    np.testing.assert_array_equal(result["z"], [2.0, -3.0])
+    np.testing.assert_array_equal(by_w, [0.5 + 2, 5.0 + 3])
+    assert by_used.numpy() == 1.0 - 10.0
 
 
 def test_settings_tell_everything():
@@ -87,13 +173,28 @@ def test_settings_tell_everything():
     assert settings["method"] == "average"
     assert (settings["n"], settings["together"], settings["jit_compile"]) == (N, False, False)
     assert settings["engine"] == engine("reverse").settings
+    assert averaged("reverse", True).settings == {**settings, "together": True}
 
 
-def test_an_average_of_averages_is_the_average_over_all_their_episodes():
-    nested = rf.average(averaged("reverse"), 2)(start, hypers(), 1)
-    inner = [averaged("reverse")(start, hypers(), k) for k in (2, 3)]
-    assert_near(nested.grads, tf.nest.map_structure(lambda *x: sum(x) / 2, *(mean.grads for mean in inner)))
-    assert_near(nested.state, inner[-1].state)
+@pytest.mark.parametrize("outer", [False, pytest.param(True, marks=slow)], ids=["in turn", "together"])
+@pytest.mark.parametrize("inner", [False, pytest.param(True, marks=slow)], ids=["in turn", "together"])
+def test_an_average_of_averages_is_the_average_over_all_their_episodes(inner, outer):
+    nested = rf.average(averaged("reverse", inner), 2, outer)(start, hypers(), 1)
+    each = [averaged("reverse")(start, hypers(), k) for k in (2, 3)]
+    assert_near(nested.grads, mean_of([mean.grads for mean in each]))
+    assert_near(nested.state, each[-1].state)
+
+
+@pytest.mark.filterwarnings("ignore:rf.implicit")
+def test_implicit_hypergradients_can_be_averaged():
+    case = problem()
+    toy = rf.Problem(rf.gradient_descent(episodes.loss, 0.1), case.objective, 30, case.batches, case.validation)
+    single = rf.implicit(toy, tolerance=1e-14, batches=lambda t, k: case.batches(0, k), jit_compile=False)
+    given = {"l2": hypers()["l2"]}
+    expected = mean_of([single(start, given, k).grads for k in (2, 3)])
+    for together in (False, True):
+        mean = rf.average(single, 2, together)
+        assert_near(mean(start, given, 1).grads, expected)
 
 
 def test_what_cannot_be_averaged_is_refused():
