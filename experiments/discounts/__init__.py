@@ -1,0 +1,1 @@
+"""How far a hypergradient in real time should look back."""

@@ -1,0 +1,62 @@
+"""Tables and conclusion of the comparison of discounts."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from experiments.discounts import report
+from experiments.discounts.experiment import DEFAULT, DIGITS, PHONES, Config, Setting, settings
+
+CONFIG = Config(discounts=(0.9, 1.0))
+CHALLENGER = Setting(0.9, True)
+
+
+def records(digits=0.8, phones=0.9, best=1.0):
+    """Losses of 2 in the first problem and 1 in the others; the challenger's are smaller by factors."""
+    rows = []
+    for problem, seed in [*((p, s) for p in DIGITS for s in (0, 1, 2)), (PHONES, 0), (PHONES, 1)]:
+        for choice in settings(CONFIG):
+            factor, kept = 1.0, 1.0
+            if choice == CHALLENGER:
+                factor, kept = (digits if problem in DIGITS else phones) * (1 + 0.01 * seed), best
+            scale = 2.0 if problem == DIGITS[0] else 1.0
+            curves = {"values": [scale, scale * factor], "rates": [0.1, 0.2]}
+            row = {"problem": problem, "seed": seed, **choice._asdict(), "final": scale * factor, "best": scale * kept}
+            rows.append({**row, "test": 0.5, **curves})
+    return rows
+
+
+def test_changes_are_relative_to_the_default_on_the_same_problem_and_seed():
+    logs = report.log_ratios(records(), CHALLENGER, "digits")
+    np.testing.assert_allclose(np.exp(logs), 0.8 * np.array([1, 1.01, 1.02] * 2))
+    assert not np.any(report.log_ratios(records(), DEFAULT))
+    line = next(line for line in report.changes(records()).splitlines() if f"| {CHALLENGER} |" in line)
+    assert line.split(" | ")[1:4] == ["-19.2 (-20.0 to -18.4)", "+0.0", "-9.6 (-10.0 to -9.1)"]
+
+
+@pytest.mark.parametrize(
+    ("factors", "changed"),
+    [
+        ({}, True),
+        ({"digits": 0.99}, False),  # within the spread
+        ({"phones": 1.01, "digits": 0.5}, False),  # better on one of the two
+        ({"best": 1.1}, False),  # the state that is kept says otherwise
+        ({"digits": 1.2, "phones": 1.2}, False),  # worse
+    ],
+)
+def test_the_default_changes_only_by_the_rule(factors, changed):
+    verdict = "should change to discount 0.9, carry." if changed else "should stay."
+    assert report.conclusion(records(**factors)).endswith(verdict)
+
+
+def test_the_report(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(report.figures, "save_figure", lambda figure, path: figures.append((figure, path)))
+    text = report.write(tmp_path, CONFIG, records())
+    assert f"| {DIGITS[0]} | {CHALLENGER} | 1.616 ± 0.016 | 2.000 ± 0.000 | 50.00 ± 0.00 |" in text
+    assert (tmp_path / "conclusion.txt").read_text().strip() in text
+    ((figure, path),) = figures
+    assert path == tmp_path / "discounts"
+    assert [len(axis.lines) for axis in figure.axes] == [len(settings(CONFIG))] * 6
+    assert figure.axes[0].lines[1].get_label() == str(CHALLENGER)
+    plt.close(figure)
