@@ -149,8 +149,14 @@ def load_speech(config: Config, cache_dir: Path) -> network.Speech:
 
 
 def _phone_config(config: Config) -> phone_config.Config:
-    sizes = {"speakers": config.speakers, "sentences": config.sentences, "width": config.width, "steps": config.steps}
-    return phone_config.Config(**sizes, batch_size=config.frames, hyper_batch=config.hyper_batch)
+    return phone_config.Config(
+        speakers=config.speakers,
+        sentences=config.sentences,
+        width=config.width,
+        steps=config.steps,
+        batch_size=config.frames,
+        hyper_batch=config.hyper_batch,
+    )
 
 
 def phone_trainer(config: Config, speech: Callable[[], network.Speech], seed: int) -> methods.Trainer:
