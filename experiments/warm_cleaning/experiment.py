@@ -10,7 +10,7 @@ Without the L2 term there is no solution; the same runs show what the comparison
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,22 +56,35 @@ PRESETS = {
     "quick": Config(l2=(1e-3,), seeds=(0,), steps=50, hyper_iterations=30),
 }
 
+LONG = 2000  # steps of a training that has no end
+EVERY = 10  # hyper-iterations between checkpoints, and between judgements of a run that ends when it is as good
+
 Row = dict[str, Any]
 
 
 class Method(NamedTuple):
-    """An engine, whether it continues one training, how many hyper-iterations it gets, and whether the hypers move."""
+    """One row of the table.
+
+    Attributes:
+      make: its engine.
+      warm: whether it continues one training.
+      times: how many hyper-iterations it gets, compared with the others.
+      moves: whether the hypers move.
+      until: whether it ends as soon as its hypers, trained again, are as good as those of reverse mode.
+    """
 
     make: Callable[[Config, rf.Problem], rf.Engine]
     warm: bool
     times: int = 1
     moves: bool = True
+    until: bool = False
 
 
 METHODS = {
     "reverse": Method(lambda config, problem: rf.reverse(problem), False),
     "implicit": Method(lambda config, problem: rf.implicit(problem, tolerance=1e-2), False),
     "implicit, warm": Method(lambda config, problem: _warm(config, problem), True),
+    "implicit, warm, until as good": Method(lambda config, problem: _warm(config, problem), True, until=True),
     "implicit, warm, twice the updates": Method(lambda config, problem: _warm(config, problem), True, times=2),
     "warm, hypers held": Method(lambda config, problem: _warm(config, problem), True, moves=False),
 }
@@ -85,7 +98,7 @@ Histories = dict[str, list[dict[str, float]]]
 
 
 def run(
-    config: Config, data: Callable[[int], mnist.NoisySplit], output: Path | None, resume: bool = True
+    config: Config, data: Callable[[int], mnist.NoisySplit], output: Path, resume: bool = True
 ) -> tuple[list[Row], Histories]:
     """All methods for every L2 weight and every seed; `data` maps a seed to its split.
 
@@ -95,36 +108,46 @@ def run(
     for l2 in config.l2:
         for seed in config.seeds:
             split = data(seed)
-            for name in METHODS:
-                place = f"{name.replace(', ', '-').replace(' ', '_')}-l2-{l2:g}-seed-{seed}"
-                result = tune(config, split, l2, name, output and output / "runs" / place, resume)
-                rows.append({"method": name, "l2": l2, "seed": seed, **judge(config, split, l2, result)})
-                histories.setdefault(name, result.history)
+            for name, method in METHODS.items():
+                if method.until and not l2:  # there is no solution to be as good at
+                    continue
+                directory = output / "runs" / f"{name.replace(', ', '-').replace(' ', '_')}-l2-{l2:g}-seed-{seed}"
+                runs = tune(config, split, l2, method, directory, resume)
+                if method.until:
+                    wanted = next(row for row in rows if (row["method"], row["l2"], row["seed"]) == ("reverse", l2, seed))
+                    judged = until(config, split, l2, runs, wanted["E trained again"])
+                else:
+                    result = list(runs)[-1]
+                    judged = judge(config, split, l2, result)
+                    histories.setdefault(name, result.history)
+                rows.append({"method": name, "l2": l2, "seed": seed, **judged})
     return rows, histories
 
 
+def until(config: Config, data: mnist.NoisySplit, l2: float, runs: Iterable[rf.Result], wanted: float) -> Row:
+    """The first of the longer and longer runs whose hypers are as good as wanted, or the last."""
+    for result in runs:
+        judged = judge(config, data, l2, result)
+        if judged["E trained again"] <= wanted:
+            break
+    return judged
+
+
 def tune(
-    config: Config,
-    data: mnist.NoisySplit,
-    l2: float,
-    name: str,
-    directory: Path | None,
-    resume: bool,
-) -> rf.Result:
-    """One run of one method."""
-    method = METHODS[name]
+    config: Config, data: mnist.NoisySplit, l2: float, method: Method, directory: Path, resume: bool
+) -> Iterator[rf.Result]:
+    """A run of one method, after every `EVERY` of its hyper-iterations and at its end; each continues the last."""
     inner = cleaning.Config(steps=config.warm_steps if method.warm else config.steps, inner_rate=config.inner_rate)
     problem = cleaning.cleaning_problem(inner, data, config.radius, l2)
     rate = config.hyper_rate if method.moves else 0.0
     optimizer = rf.projected_adam(rate, {"weights": rf.BoxL1Ball(config.radius)})
     n = len(data.train.labels)
     start = {"weights": np.full(n, config.radius / n, np.float32)}
-    bar = rf.ProgressBar((), directory.name if directory else name)
-    tuner = rf.HyperOptimizer(method.make(config, problem), optimizer, [bar])
-    iterations = method.times * config.hyper_iterations
-    return tuner.run(
-        cleaning.zeros(), start, iterations, directory and directory / "checkpoints", resume, checkpoint_every=20
-    )
+    tuner = rf.HyperOptimizer(method.make(config, problem), optimizer, [rf.ProgressBar((), directory.name)])
+    last = method.times * config.hyper_iterations
+    for iterations in [*range(EVERY, last, EVERY), last] if method.until else [last]:
+        place = directory / "checkpoints"
+        yield tuner.run(cleaning.zeros(), start, iterations, place, resume or iterations > EVERY, checkpoint_every=EVERY)
 
 
 def judge(config: Config, data: mnist.NoisySplit, l2: float, result: rf.Result) -> Row:
@@ -158,9 +181,6 @@ def solution(data: mnist.NoisySplit, weights: np.ndarray, l2: float) -> np.ndarr
     options = {"maxiter": 2000, "ftol": 1e-13, "gtol": 1e-7}
     found = scipy.optimize.minimize(value_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
     return found.x.reshape(-1, mnist.CLASSES)
-
-
-LONG = 2000  # steps of a training that has no end
 
 
 def trained_long(config: Config, data: mnist.NoisySplit, weights: np.ndarray) -> np.ndarray:

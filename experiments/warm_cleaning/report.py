@@ -24,7 +24,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     for l2 in dict.fromkeys(row["l2"] for row in rows):
         for method in METHODS:
             own = [row for row in rows if (row["l2"], row["method"]) == (l2, method)]
-            lines.append(f"| {l2:g} | {method} | {' | '.join(_cells(own, _reverse(rows, l2)))} |")
+            if own:
+                lines.append(f"| {l2:g} | {method} | {' | '.join(_cells(own, _reverse(rows, l2)))} |")
     return "\n".join(lines) + "\n"
 
 

@@ -15,12 +15,12 @@ TINY = Config(l2=(1e-2,), seeds=(0,), radius=20.0, steps=6, warm_steps=3, hyper_
 
 
 @pytest.fixture(scope="module")
-def outcome():
+def outcome(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # so short a training is not at a solution
         patch.setattr(rf, "implicit", functools.partial(rf.implicit, jit_compile=False))
         patch.setattr(rf, "reverse", functools.partial(rf.reverse, jit_compile=False))
-        return run(TINY, lambda seed: few_digits(), None)
+        return run(TINY, lambda seed: few_digits(), tmp_path_factory.mktemp("runs"))
 
 
 def test_each_method_has_a_row_and_the_control_does_not_move(outcome, tmp_path):
@@ -30,7 +30,7 @@ def test_each_method_has_a_row_and_the_control_does_not_move(outcome, tmp_path):
     assert rows[-1]["F1"] == 0.0
     assert rows[-1]["unsettled"] < rows[1]["unsettled"], "it has trained longer"
     table = report.write(tmp_path, rows, histories)
-    assert table.count("\n") == 7
+    assert table.count("\n") == 8
     assert "| 1.00 |" in table
     assert (tmp_path / "objective.png").stat().st_size > 1000
 
