@@ -12,7 +12,7 @@ CHALLENGER = Setting(0.9, True)
 
 
 def records(digits=0.8, phones=0.9, best=1.0):
-    """Losses of 2 in the first problem and 1 in the others, more for later seeds; the challenger's are smaller by factors."""
+    """Losses of 2 in the first problem and 1 elsewhere, more for later seeds; the challenger's are smaller by factors."""
     rows = []
     for problem, seed in [*((p, s) for p in DIGITS for s in (0, 1, 2)), (PHONES, 0), (PHONES, 1)]:
         for choice in settings(CONFIG):
