@@ -153,6 +153,18 @@ EXPERIMENTS = (
         file="slopes.json", flags=" --slopes",
     ),
     Experiment(
+        "error_against_cost", "Error against cost",
+        "How near each method comes to the hypergradient at the solution, in which time and memory, beside other libraries.",
+        "along",
+        (
+            Piece("table.md", "Relative error, seconds and memory; linear solvers alone; what was aimed at"),
+            Piece("error_against_seconds.png", "Relative error against seconds"),
+            Piece("error_against_memory.png", "Relative error against memory"),
+            Piece("honesty.md", "What libraries return without a word, and what rfho2 says"),
+        ),
+        flags=" --preset=quick",
+    ),
+    Experiment(
         "peer_benchmark", "Compared with JAX and PyTorch",
         "The same computation in each framework: seconds and peak memory.", "contestant",
         table=peers_table, caption="Seconds and peak memory; a ratio below 1 favours rfho2",

@@ -16,6 +16,8 @@ from experiments.complexity.slopes import SlopeConfig
 from experiments.complexity.tasks import METHODS
 from experiments.data_hyper_cleaning import experiment as cleaning_experiment
 from experiments.data_hyper_cleaning import report as cleaning_report
+from experiments.error_against_cost import report as error_report
+from experiments.error_against_cost import tasks as error_tasks
 from experiments.keras_real_time import experiment as keras_experiment
 from experiments.keras_real_time import report as keras_report
 from experiments.phone_classification import config as phone_config
@@ -142,6 +144,14 @@ def costs(directory):
     write_results(directory / "slopes.json", SlopeConfig(), slopes, {"whole run": 9.0})
 
 
+def errors(directory):
+    """Error against cost."""
+    row = {"problem": "cleaning", "method": "reverse", "steps": 25, "iterations": None, "along": "T", "framework": "rfho2"}
+    rows = [{**row, "error": 0.37, "seconds": 0.25, "peak_bytes": 10**7, "missing": None}]
+    texts = {"table.md": error_report.table("cleaning", rows), "honesty.md": error_report.honesty([])}
+    fill(directory, error_tasks.Config(), rows, {}, texts, ["error_against_seconds", "error_against_memory"])
+
+
 def others(root):
     """The experiments that write one table or figure, or only print."""
     settings = [{"setting": "steps", "value": 10, "f1": [0.0, 0.95, 0.9]}]
@@ -165,7 +175,7 @@ def others(root):
 
 def write_everything(root):
     """Something of each experiment, most of it under names that a user might choose."""
-    for make, place in ((cleaning, "a"), (tasks, "b/cifar10_5_per_class"), (phones, "c"), (costs, "d")):
+    for make, place in ((cleaning, "a"), (tasks, "b/cifar10_5_per_class"), (phones, "c"), (costs, "d"), (errors, "e")):
         with mock.patch.object(sys, "argv", [f"/somewhere/experiments/{make.__name__}.py", "--preset=quick"]):
             make(root / place)
     others(root)

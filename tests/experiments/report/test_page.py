@@ -23,6 +23,7 @@ CONTENTS = {  # directory: what its article must show
         "Table 2", "77.00 ± 1.58", "7.39e-06", "Figure 3", "Jawanpuria p=4/3: the matrix C", "0 to 4",
     ),
     "c": ("Table 3", "Paired differences", "Table 5", "100% of the budget", "Figure 4", "RTHO: accuracies"),
+    "e": ("3.7e-01", "Relative error against seconds", "What libraries return"),
     "settings": ("0.9500", "F1 along each run"),
     "digits": ("3,000", "5.90e-04", "Accuracies"),
     "keras": ("10 times too large", "99.0", "Learning rate and validation loss"),
@@ -44,7 +45,7 @@ def test_every_experiment_appears_with_tables_figures_and_settings(results):
         for text in texts:
             assert any(text in article for article in parsed.articles(place)), (place, text)
     assert len(parsed.articles("d")) == 2, "costs and slopes"
-    assert len(parsed.all("img")) == 2 + 3 + 2 + 1 + 1 + 1 + 1
+    assert len(parsed.all("img")) == 2 + 3 + 2 + 1 + 1 + 1 + 1 + 2
     missing = "seconds, reverse, m = 22, h = 171: not run: needs about 9.0 GB"
     assert [e["text"] for e in parsed.all("li")].count(missing) == 1
 
@@ -129,7 +130,7 @@ def test_an_output_that_cannot_be_written_is_one_sentence(results):
 def test_the_binary_writes_the_page_or_one_sentence(results, tmp_path):
     good, bad = (run_binary("report", f"--results={root}") for root in (results, tmp_path / "absent"))
     assert good.code == 0, good.err[-2000:]
-    assert f"Written to {results / 'report.html'}: 11 results of 11 experiments." in good.out
+    assert f"Written to {results / 'report.html'}: 12 results of 12 experiments." in good.out
     assert (results / "report.html").exists()
     assert bad.code == 1
     assert "Traceback" not in bad.err

@@ -1,0 +1,138 @@
+"""Error, seconds and peak memory of each task, meant for a process that has done nothing else.
+
+Error: relative to the hypergradient at the solution in float64.
+Seconds: of one hypergradient from w = 0 to NumPy, best of several calls; an earlier call compiles and does not count.
+Memory: the peak of resident memory during these calls above that before them: what a call needs for states and vectors. The
+data, the framework, and the graph and code of the engine do not count.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+import rfho2 as rf
+from experiments.common import timing
+from experiments.error_against_cost import hypertorch_peer, jaxopt_peer, problems
+from experiments.error_against_cost.tasks import Config, Row, Task, case_of, checkpoints, omitted, tasks
+from rfho2.planning import memory
+
+Call = Callable[[], np.ndarray]
+Builder = Callable[[Task], Call]
+"""A task -> a call that computes its hypergradient; the first call compiles."""
+
+
+def rfho2_builder(case: problems.Case) -> Builder:
+    """Tasks of rfho2."""
+    made = problems.functions(case, tf.float32)
+
+    def build(task: Task) -> Call:
+        engine = rfho2_engine(task, problems.problem(case, made, task.steps))
+        return lambda: engine(*problems.start(case)).grads["h"].numpy()
+
+    return build
+
+
+def rfho2_engine(task: Task, problem: rf.Problem) -> rf.Engine:
+    """The engine of a task; a tolerance of 0 makes all iterations."""
+    method, number = task.method, task.iterations
+    if method.solver:
+        assert number is not None
+        return rf.implicit(problem, method.condition, method.solver, number, tolerance=0.0)
+    engines: dict[str, Callable[[], rf.Engine]] = {
+        "reverse": lambda: rf.reverse(problem),
+        "checkpointed": lambda: rf.reverse(problem, checkpoints=checkpoints(task.steps)),
+        "truncated": lambda: rf.reverse(problem, truncate=number),
+        "forward": lambda: rf.forward(problem),
+    }
+    return engines[method.name]()
+
+
+def hypertorch_builder(case: problems.Case, directory: str | None) -> Builder:
+    """Tasks of hypertorch."""
+    peer = hypertorch_peer.Hypertorch(hypertorch_peer.load(directory), case)
+    return lambda task: peer.hypergradient(task.method.solver, task.steps, task.iterations or 0)
+
+
+def jaxopt_builder(case: problems.Case) -> Builder:
+    """Tasks of jaxopt, with the transposed copy of the data that makes it faster."""
+    peer = jaxopt_peer.Jaxopt(case, transposed=True)
+    return lambda task: peer.hypergradient(task.method.solver, task.steps, task.iterations or 0)
+
+
+def builder(framework: str, case: problems.Case, hypertorch: str | None) -> Builder:
+    """The builder of a framework."""
+    builders: dict[str, Callable[[], Builder]] = {
+        "rfho2": functools.partial(rfho2_builder, case),
+        "hypertorch": functools.partial(hypertorch_builder, case, hypertorch),
+        "jaxopt": functools.partial(jaxopt_builder, case),
+    }
+    return builders[framework]()
+
+
+def measure(task: Task, build: Builder, reference: problems.Reference, rounds: int) -> Row:
+    """The row of one task."""
+    call = build(task)
+    error = reference.error(call())
+    before = memory.now()
+    memory.reset_peak()
+    seconds = timing.best_times({task: call}, rounds, warm_up=False)[task]
+    return {**task.key, "error": error, "seconds": seconds, "peak_bytes": memory.peak() - before, "missing": None}
+
+
+def measure_all(config: Config, name: str, framework: str, hypertorch: str | None, kept: Path, solved: Path) -> None:
+    """Appends the rows of one framework on one problem that the file `kept` does not have."""
+    case, reference = case_of(config, name), read_reference(solved)
+    done = {json.dumps(_key(row)) for row in read_rows(kept)}
+    left = [task for task in tasks(config, name, framework) if json.dumps(task.key) not in done]
+    runs = [task for task in left if not omitted(task, case.hypers.size)]
+    if not runs:
+        return
+    build = builder(framework, case, hypertorch)
+    for task in runs:
+        print(f"{task.problem}: {task.method.name}, T = {task.steps}, {task.method.along} = {task.iterations}", flush=True)
+        append_row(kept, measure(task, build, reference, config.rounds))
+
+
+def _key(row: Row) -> Row:
+    return {name: row[name] for name in ("problem", "method", "steps", "iterations")}
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows that were kept; a line that a kill cut short is not one."""
+    return list(_complete(path.read_text().splitlines())) if path.exists() else []
+
+
+def _complete(lines: list[str]) -> Iterator[Row]:
+    for line in lines:
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue
+
+
+def append_row(path: Path, row: Row) -> None:
+    """Adds a row to those that are kept."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write("\n" + json.dumps(row))  # the newline first: the last row may have been cut short by a kill
+
+
+def read_reference(path: Path) -> problems.Reference:
+    """The solution that `solve_reference` wrote."""
+    with np.load(path, allow_pickle=False) as file:
+        return problems.Reference(file["w"], file["gradient"])
+
+
+def solve_reference(config: Config, name: str, path: Path) -> None:
+    """Writes the solution of a problem."""
+    found = problems.reference(case_of(config, name))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".draft.npz")
+    np.savez(draft, **found._asdict())
+    draft.replace(path)
