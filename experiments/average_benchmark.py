@@ -21,7 +21,8 @@ def main() -> None:
     """Measures everything, or the memory that the parent process asked for."""
     config, invocation = from_flags(Config), from_flags(Invocation)
     if invocation.peak_of is not None:
-        return print(averages.peak_memory(*invocation.peak_of.split("/"), config))
+        name, compiler, mode = invocation.peak_of.split("/")
+        return print(averages.peak_memory(name, compiler, mode, config))
     rows, output = averages.run(config), Path(invocation.output_dir)
     text = averages.table(rows)
     write_text(output / "table.md", text)

@@ -1,6 +1,6 @@
 """Are hypers tuned on the average over several random seeds better on fresh seeds than those tuned on one?
 
-A small network learns 200 digits in 60 steps of momentum, so that initial weights and the order of the batches matter. Tuned
+A small network learns 256 digits in 64 steps of momentum, so that initial weights and the order of the batches matter. Tuned
 are momentum, an L2 weight per layer, and either one learning rate or one for each step (a schedule), which has more room to
 fit what is peculiar to a seed. A *seed* is a pair of initial weights and an order.
 
@@ -33,6 +33,7 @@ from experiments.common.figures import slug
 from rfho2.core.types import Hypers
 
 RATE, SCHEDULE = KINDS = ("one learning rate", "a learning rate per step")
+ONE = "one seed"
 GUESSING = float(np.log(10))
 ROLES = ("tuning", "fresh")
 
@@ -43,12 +44,12 @@ Row = dict[str, Any]
 class Config:
     """Everything that the results depend on."""
 
-    train: int = setting(200, "Digits to train on.", at_least=1)
+    train: int = setting(256, "Digits to train on.", at_least=1)
     validation: int = setting(1000, "Digits to tune the hypers on.", at_least=1)
     test: int = setting(2000, "Digits to test on.", at_least=1)
     hidden: int = setting(50, "Hidden units.", at_least=1)
-    batch_size: int = setting(20, "Digits in a training batch.", at_least=1)
-    steps: int = setting(60, "T: training steps.", at_least=1)
+    batch_size: int = setting(16, "Digits in a training batch.", at_least=1)
+    steps: int = setting(64, "T: training steps.", at_least=1)
     hyper_iterations: int = setting(40, "Updates of the hypers.", at_least=1)
     relative_rate: float = setting(0.1, "Relative change of learning rates and L2 weights in one update.", at_least=0.0)
     momentum_rate: float = setting(0.02, "Change of the momentum factor in one update.", at_least=0.0)
@@ -58,7 +59,7 @@ class Config:
     clip: float = setting(100.0, "Largest norm of a hypergradient.", at_least=0.0)
     seeds: int = setting(8, "Seeds in the average.", at_least=1)
     fresh_seeds: int = setting(30, "Seeds on which hypers are judged.", at_least=1)
-    repetitions: int = setting(8, "Repetitions with other digits and other seeds.", at_least=1)
+    repetitions: int = setting(6, "Repetitions with other digits and other seeds.", at_least=1)
     first_repetition: int = setting(0, "Number of the first repetition.", at_least=0)
 
     @property
@@ -70,7 +71,7 @@ class Config:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Units of each layer."""
-        return (784, self.hidden, 10)
+        return (problem.HALVED, self.hidden, 10)
 
 
 PRESETS = {"full": Config(), "quick": Config(repetitions=2, hyper_iterations=15)}
@@ -82,23 +83,27 @@ class Tuning(NamedTuple):
     Attributes:
       seeds: seeds in each hypergradient.
       fresh: whether each hyper-iteration has seeds of its own.
-      iterations: hyper-iterations.
+      lengths: hyper-iterations by the name of the result; a longer tuning continues the shorter one.
     """
 
     seeds: int
     fresh: bool
-    iterations: int
+    lengths: dict[str, int]
 
 
-def tunings(config: Config) -> dict[str, Tuning]:
-    """One seed and the average; then what takes as many trainings as the average."""
-    n, iterations = config.seeds, config.hyper_iterations
-    return {
-        "one seed": Tuning(1, False, iterations),
-        f"{n} seeds": Tuning(n, False, iterations),
-        f"one seed, {n} times as long": Tuning(1, False, n * iterations),
-        f"a fresh seed each time, {n} times as long": Tuning(1, True, n * iterations),
-    }
+def tunings(config: Config) -> list[Tuning]:
+    """One seed; the average; and what takes as many trainings as the average."""
+    n, few = config.seeds, config.hyper_iterations
+    return [
+        Tuning(1, False, {ONE: few, f"one seed, {n} times as long": n * few}),
+        Tuning(n, False, {average_name(config): few}),
+        Tuning(1, True, {f"a fresh seed each time, {n} times as long": n * few}),
+    ]
+
+
+def average_name(config: Config) -> str:
+    """The tuning that the others are compared with."""
+    return f"{config.seeds} seeds"
 
 
 def initial_hypers(config: Config, kind: str) -> Hypers:
@@ -115,8 +120,8 @@ def tune(
     repetition: int,
     directory: Path | None = None,
     resume: bool = True,
-) -> rf.Result:
-    """One tuning: the hypers, and the validation error on its own seeds."""
+) -> dict[str, rf.Result]:
+    """The result of each length of a tuning: the hypers, and the validation error on its own seeds."""
     seeds = Seeds(_stream(repetition, "tuning"), None if tuning.fresh else tuning.seeds)
     engine = rf.reverse(problem.problem(data, seeds, config.batch_size, config.steps), jit_compile=False)
     if tuning.seeds > 1:
@@ -126,8 +131,11 @@ def tune(
     by_factors = [name for name in start if name != "momentum"]
     optimizer = rf.projected_adam(rates, {"momentum": rf.Box(0.0, 0.99)}, log_scale=by_factors)
     tuner = rf.HyperOptimizer(engine, optimizer, on_divergence="backtrack", clip=config.clip)
-    initial = seeds.weights(config.sizes)
-    return tuner.run(initial, start, tuning.iterations, directory, resume, checkpoint_every=20)
+    weights, results = seeds.weights(config.sizes), {}
+    for name, iterations in tuning.lengths.items():
+        results[name] = tuner.run(weights, start, iterations, directory, resume, checkpoint_every=20)
+        resume = True
+    return results
 
 
 def _stream(repetition: int, role: str) -> int:
@@ -137,28 +145,31 @@ def _stream(repetition: int, role: str) -> int:
 def run(config: Config, output: Path | None = None, resume: bool = True) -> list[Row]:
     """A row for each repetition, kind of hypers and tuning, and one for the hypers before any tuning."""
     rows = []
-    bar = tqdm(total=config.repetitions * len(KINDS) * len(tunings(config)), unit="tuning")
-    for repetition in range(config.first_repetition, config.first_repetition + config.repetitions):
-        data = problem.digits(config.train, config.validation, config.test, repetition)
-        fresh = Seeds(_stream(repetition, "fresh"))
-        errors = problem.errors(data, fresh, config.batch_size, config.steps, config.sizes, config.fresh_seeds)
-        for kind in KINDS:
-            about = {"repetition": repetition, "hypers": kind}
-            rows.append({**about, "tuned_on": "nothing", **judged(errors(initial_hypers(config, kind)))})
-            for name, tuning in tunings(config).items():
-                directory = output and output / "runs" / slug(f"{repetition}-{kind}-{name}")
-                result = tune(config, data, kind, tuning, repetition, directory, resume)
-                about["trainings"] = tuning.seeds * tuning.iterations
-                rows.append({**about, "tuned_on": name, **_own(result), **judged(errors(result.hypers))})
-                bar.update()
-    bar.close()
+    with tqdm(total=config.repetitions * len(KINDS) * len(tunings(config)), unit="tuning") as bar:
+        for repetition in range(config.first_repetition, config.first_repetition + config.repetitions):
+            data = problem.halved(problem.digits(config.train, config.validation, config.test, repetition))
+            fresh = Seeds(_stream(repetition, "fresh"))
+            errors = problem.errors(data, fresh, config.batch_size, config.steps, config.sizes, config.fresh_seeds)
+            for kind in KINDS:
+                about = {"repetition": repetition, "hypers": kind}
+                rows.append({**about, "tuned_on": "nothing", **judged(errors(initial_hypers(config, kind)))})
+                for tuning in tunings(config):
+                    directory = output and output / "runs" / _directory(repetition, kind, tuning)
+                    results = tune(config, data, kind, tuning, repetition, directory, resume)
+                    rows += [{**about, **_own(tuning, r, results[r]), **judged(errors(results[r].hypers))} for r in results]
+                    bar.update()
     return rows
 
 
-def _own(result: rf.Result) -> Row:
-    """The validation error on the seeds of the tuning, and the scalar hypers."""
+def _directory(repetition: int, kind: str, tuning: Tuning) -> str:
+    return slug(f"{repetition}-{kind}-{tuning.seeds}-{'fresh' if tuning.fresh else 'fixed'}")
+
+
+def _own(tuning: Tuning, name: str, result: rf.Result) -> Row:
+    """What a tuning knows: its trainings, the validation error on its own seeds, and the scalar hypers."""
     scalars = {name: float(value) for name, value in result.hypers.items() if value.shape.rank == 0}
-    return {"own_seeds": result.history[-1]["value"], "tuned": scalars}
+    trainings = tuning.seeds * tuning.lengths[name]
+    return {"tuned_on": name, "trainings": trainings, "own_seeds": result.history[-1]["value"], "tuned": scalars}
 
 
 def judged(measured: np.ndarray) -> Row:

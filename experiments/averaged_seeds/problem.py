@@ -14,6 +14,8 @@ from data import mnist
 from experiments.common import networks
 from rfho2.core.types import Hypers, Nest
 
+HALVED = 14 * 14  # pixels
+
 Examples = tuple[tf.Tensor, tf.Tensor]
 
 
@@ -83,6 +85,15 @@ def digits(train: int, validation: int, test: int, seed: int) -> Data:
     split = mnist.noisy_split(mnist.load(), seed, train, validation)
     parts: list[Any] = [(split.train.images, split.true_labels), split.validation, [part[:test] for part in split.test]]
     return Data(*((tf.constant(images), tf.constant(np.asarray(labels))) for images, labels in parts))
+
+
+def halved(data: Data) -> Data:
+    """The digits with 14 x 14 pixels, each the mean of four."""
+
+    def smaller(images: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(tf.reduce_mean(tf.reshape(images, (-1, 14, 2, 14, 2)), (2, 4)), (-1, HALVED))
+
+    return Data(*((smaller(images), labels) for images, labels in data))
 
 
 def problem(data: Data, seeds: Seeds, batch_size: int, steps: int) -> rf.Problem:

@@ -7,7 +7,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from experiments.averaged_seeds.experiment import KINDS, Config, Row, columns, tunings
+from experiments.averaged_seeds.experiment import KINDS, Config, Row, average_name, columns
 from experiments.common import figures, statistics
 from experiments.common.results import write_text
 
@@ -22,7 +22,7 @@ def write(output: Path, config: Config, rows: list[Row]) -> str:
 
 def table(config: Config, rows: list[Row]) -> str:
     """One row per kind of hypers and tuning: errors, and the paired difference from the average over seeds."""
-    average = list(tunings(config))[1]
+    average = average_name(config)
     titles = ["hypers", "tuned on", "trainings", "validation error, own seeds", "fresh seeds"]
     titles += [f"minus {average}", "worst fresh seed", "failed", "test error", "test accuracy, %"]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
@@ -43,11 +43,11 @@ def table(config: Config, rows: list[Row]) -> str:
 
 def figure(config: Config, rows: list[Row], path: Path) -> None:
     """For each kind of hypers, the validation error on fresh seeds of each repetition, relative to the average's."""
-    average = list(tunings(config))[1]
+    average = average_name(config)
     drawn, axes = plt.subplots(1, len(KINDS), figsize=(11, 3.2), sharey=True, layout="constrained")
     for axis, kind in zip(axes, KINDS, strict=True):
         validation = dict(columns(rows, kind, "validation"))
-        names = [name for name in tunings(config) if name != average]
+        names = [name for name in validation if name not in ("nothing", average)]
         for i, name in enumerate(names):
             differences = validation[name] - validation[average]
             mean, half = statistics.interval(differences)

@@ -154,7 +154,7 @@ def errors_by_step(family: Family, tasks: int, steps: int) -> Callable[[Params, 
             states = [weights]
             for t in range(steps):
                 states.append(problem.dynamics.step(states[-1], rates, problem.batch(tf.constant(t), k), tf.constant(t)))
-            return tf.stack([model.error(state, {}, problem.validation(k)) for state in states])
+            return tf.stack([model.error(state, {}, family.task(k).queries) for state in states])
 
         return tf.map_fn(one, tf.range(tasks), fn_output_signature=weights["w0"].dtype)
 

@@ -47,17 +47,17 @@ def _with_interval(mean: float, half: float) -> str:
 
 def figure(config: Config, outcome: Outcome, path: Path) -> None:
     """For each number of points, one test task with the curves that were learned, and the errors against steps."""
-    drawn, axes = plt.subplots(
-        2, len(config.shots), figsize=(5.5 * len(config.shots), 8), squeeze=False, layout="constrained"
-    )
+    columns = len(config.shots)
+    drawn, axes = plt.subplots(2, columns, figsize=(5.5 * columns, 8), sharey="row", squeeze=False, layout="constrained")
     for column, shots in zip(axes.T, config.shots, strict=True):
         _one_task(column[0], config, shots, outcome)
         _errors(column[1], config, [row for row in outcome.results if row["shots"] == shots])
-        column[0].set(title=f"A test task, {shots} points", xlabel="x", ylabel="y")
+        column[0].set(title=f"A test task, {shots} points", xlabel="x")
         column[1].set(title=f"{config.test_tasks} test tasks, {shots} points", xlabel="gradient steps")
+    axes[0, 0].set_ylabel("y")
     axes[1, 0].set_ylabel("mean squared error")
-    for row in axes:
-        row[0].legend(fontsize=8)
+    for row, place in zip(axes, ("outside upper center", "outside lower center"), strict=True):
+        drawn.legend(*row[0].get_legend_handles_labels(), loc=place, ncols=2)
     figures.add_grids(axes.flat)
     figures.save_figure(drawn, path)
 
@@ -98,3 +98,5 @@ def _errors(axis: plt.Axes, config: Config, rows: list[Row]) -> None:
         axis.fill_between(range(len(mean)), mean - half, mean + half, color=COLOURS[name], alpha=0.2)
     axis.axvline(config.steps, color="grey", linestyle=":", linewidth=1)
     axis.set_yscale("log")
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_formatter("")

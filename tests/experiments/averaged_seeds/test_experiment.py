@@ -5,15 +5,16 @@ import dataclasses
 import numpy as np
 import pytest
 
+import rfho2 as rf
 from experiments.averaged_seeds import experiment, problem, report
 from experiments.averaged_seeds.experiment import GUESSING, KINDS, RATE, SCHEDULE, Config, Tuning
 
 TINY = Config(
-    train=20,
+    train=256,
     validation=10,
     test=10,
     hidden=3,
-    batch_size=5,
+    batch_size=128,
     steps=3,
     hyper_iterations=2,
     seeds=2,
@@ -23,10 +24,11 @@ TINY = Config(
 
 
 def test_the_longer_tunings_take_as_many_trainings_as_the_average():
-    tunings = list(experiment.tunings(Config()).values())
-    assert tunings[0].iterations == tunings[1].iterations
-    assert len({tuning.seeds * tuning.iterations for tuning in tunings[1:]}) == 1
-    assert [tuning.fresh for tuning in tunings] == [False, False, False, True]
+    one, average, fresh = experiment.tunings(Config())
+    assert [one.fresh, average.fresh, fresh.fresh] == [False, False, True]
+    assert one.lengths[experiment.ONE] == average.lengths[experiment.average_name(Config())]
+    trainings = [t.seeds * [*t.lengths.values()][-1] for t in (one, average, fresh)]
+    assert trainings == [8 * 40] * 3
 
 
 def test_trainings_that_fail_count_as_guessing():
@@ -40,13 +42,15 @@ def test_trainings_that_fail_count_as_guessing():
 
 @pytest.fixture(scope="module")
 def data():
-    return problem.digits(20, 10, 10, seed=0)
+    return problem.halved(problem.digits(256, 10, 10, seed=0))
 
 
 @pytest.fixture(scope="module")
 def each(data):
     """Validation errors of the first two seeds, by plain training."""
-    measured = problem.errors(data, problem.Seeds(0), 5, 3, TINY.sizes, count=2)(experiment.initial_hypers(TINY, RATE))[:, 0]
+    measured = problem.errors(data, problem.Seeds(0), 128, 3, TINY.sizes, count=2)(experiment.initial_hypers(TINY, RATE))[
+        :, 0
+    ]
     assert measured[0] != measured[1]
     return measured
 
@@ -54,23 +58,24 @@ def each(data):
 @pytest.mark.parametrize(
     ("tuning", "expected"),
     [
-        (Tuning(1, False, 2), lambda each: [each[0], each[0]]),
-        (Tuning(1, True, 2), lambda each: each),
-        (Tuning(2, False, 2), lambda each: [each.mean(), each.mean()]),
+        (Tuning(1, True, {"": 2}), lambda each: each),
+        (Tuning(2, False, {"": 2}), lambda each: [each.mean(), each.mean()]),
     ],
-    ids=["one seed", "a fresh seed each time", "the average"],
+    ids=["a fresh seed each time", "a fixed average"],
 )
-def test_the_seeds_of_each_hyper_iteration(tuning, expected, data, each):
+def test_the_seeds_of_each_hyper_iteration(tuning, expected, data, each, monkeypatch):
+    monkeypatch.setattr(
+        rf, "average", lambda engine, n, together, average=rf.average: average(engine, n)
+    )  # quicker to trace
     unmoved = dataclasses.replace(TINY, relative_rate=0.0, momentum_rate=0.0)
-    history = experiment.tune(unmoved, data, SCHEDULE, tuning, repetition=0).history
+    history = experiment.tune(unmoved, data, SCHEDULE, tuning, repetition=0)[""].history
     assert [row["value"] for row in history] == pytest.approx(expected(each), rel=1e-5)
 
 
 def rows():
     """Of three repetitions."""
     errors = {"nothing": (0.9, 0.9, 0.9), "one seed": (0.53, 0.62, 0.71), "8 seeds": (0.5, 0.6, 0.7)}
-    names = list(experiment.tunings(Config()))
-    errors |= {names[2]: (0.6, 0.7, 0.8), names[3]: (0.5, 0.6, 0.7)}
+    errors |= {"one seed, 8 times as long": (0.6, 0.7, 0.8)}
     return [
         {
             "repetition": i, "hypers": kind, "tuned_on": name, "trainings": 40, "own_seeds": 0.4, "validation": error,
@@ -98,5 +103,9 @@ def test_the_table_compares_with_the_average_pair_by_pair(tmp_path):
 @pytest.mark.slow
 def test_a_finished_run_is_not_repeated(tmp_path):
     first = experiment.run(TINY, tmp_path)
-    assert len(first) == len(KINDS) * (1 + len(experiment.tunings(TINY)))
+    assert [row["tuned_on"] for row in first[:5]] == [
+        "nothing", "one seed", "one seed, 2 times as long", "2 seeds", "a fresh seed each time, 2 times as long",
+    ]  # fmt: skip
+    assert [row["trainings"] for row in first[1:5]] == [2, 4, 4, 4]
+    assert len(first) == len(KINDS) * 5
     assert experiment.run(TINY, tmp_path) == first

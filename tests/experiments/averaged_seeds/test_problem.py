@@ -66,3 +66,10 @@ def test_digits_have_their_true_labels():
     label = {image.tobytes(): int(y) for image, y in zip(embedded.images, embedded.labels, strict=True)}
     for images, labels in data:
         assert [label[image.tobytes()] for image in images.numpy()] == labels.numpy().tolist()
+
+
+def test_halved_digits_have_means_of_four_pixels():
+    images = np.arange(2 * 784, dtype=np.float32).reshape(2, 28, 28)
+    part = tf.constant(images.reshape(2, 784)), tf.constant([1, 2])
+    smaller = problem.halved(problem.Data(part, part, part)).test[0].numpy().reshape(2, 14, 14)
+    assert smaller[1, 3, 5] == pytest.approx(images[1, 6:8, 10:12].mean())
