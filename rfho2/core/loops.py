@@ -32,6 +32,21 @@ def repeat(condition: Callable[[Nest], tf.Tensor], body: Callable[[Nest], Nest],
     return tf.while_loop(lambda *c: condition(c), lambda *c: body(c), carry, parallel_iterations=1)
 
 
+def unknown(values: Nest) -> Nest:
+    """The same values, which XLA cannot take for constants.
+
+    If a step has a loop of its own, as a recurrent layer has, XLA decides that it must know everything from which the loop's
+    inputs are computed, and compiles again whenever a batch or its index changes. It does not look for the value of a result
+    of a loop that starts as a constant.
+    """
+
+    def once(i: tf.Tensor, _: Nest) -> tuple[tf.Tensor, Nest]:
+        return i + 1, values
+
+    zeros = nest.map(lambda leaf: tf.zeros(leaf.shape, leaf.dtype), values)
+    return _while(1, once, zeros)
+
+
 Slots: TypeAlias = tuple[tf.TensorArray, ...]
 """A fixed number of rewritable places for states: one TensorArray per leaf."""
 

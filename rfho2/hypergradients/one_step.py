@@ -9,7 +9,7 @@ import tensorflow as tf
 from rfho2.core import loops, nest
 from rfho2.core.compiled import Compiled
 from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
-from rfho2.hypergradients.windows import BatchAt, WindowCarry, Windows, WindowSettings, WindowSweep
+from rfho2.hypergradients.windows import WindowCarry, Windows, WindowSettings, WindowSweep
 from rfho2.problem import Cost, Problem
 
 ZERO = tf.UnconnectedGradients.ZERO
@@ -26,13 +26,14 @@ class OneStep(Windows):
 
     def __init__(self, problem: Problem, settings: WindowSettings, jit_compile: bool | None):
         def window(
-            carry: WindowCarry, hypers: Hypers, k: tf.Tensor, batch: BatchAt
+            carry: WindowCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest
         ) -> tuple[HyperGradient, WindowCarry, Norms]:
-            sweep = OneStepSweep(problem, hypers, k, carry.t, batch, settings.discount)
-            state, end = carry.state, carry.t + settings.hyper_batch
+            t, hypers, k, streamed = loops.unknown((carry.t, hypers, k, streamed))
+            sweep = OneStepSweep(problem, hypers, k, t, self._batches(k, t, streamed), settings.discount)
+            state, end = carry.state, t + settings.hyper_batch
             totals = [(cost.value, cost.hypers) for cost in sweep.nothing(state)]
             if settings.hyper_batch > 1:
-                state, totals = loops.fold(sweep.earlier, (state, totals), carry.t, settings.hyper_batch - 1)
+                state, totals = loops.fold(sweep.earlier, (state, totals), t, settings.hyper_batch - 1)
             state, costs = sweep.last(state, end - 1)
             totals = add(totals, costs)
             grads = {name: grad for _, derivatives in totals for name, grad in derivatives.items()}

@@ -22,7 +22,7 @@ from rfho2.hypergradients.sensitivity import (
     push_steps,
     start_tangent,
 )
-from rfho2.hypergradients.windows import BatchAt, ReverseWindows, Windows, WindowSettings, window_settings
+from rfho2.hypergradients.windows import ReverseWindows, Windows, WindowSettings, window_settings
 from rfho2.problem import Problem
 
 
@@ -94,9 +94,9 @@ class RealTimeEngine(Windows):
     """Real time in forward mode. Subclasses may push only some columns of Z, and complete the hypergradient otherwise."""
 
     def __init__(self, problem: Problem, settings: WindowSettings, jit_compile: bool | None):
-        def window(c: RealTimeCarry, hypers: Hypers, k: tf.Tensor, batch: BatchAt) -> tuple[Any, RealTimeCarry, Norms]:
+        def window(c: RealTimeCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[Any, RealTimeCarry, Norms]:
             along, before = self._directions(hypers), Tangent(c.state, c.sensitivity)
-            steps, discount = settings.hyper_batch, settings.discount
+            steps, batch, discount = settings.hyper_batch, self._batches(k, c.t, streamed), settings.discount
             pushed = push_steps(problem, before, hypers, along, k, c.t, steps, batch, discount)
             tangent = pushed.tangent
             kept = tangent.sensitivity if settings.carry else nest.zeros_like(tangent.sensitivity)

@@ -68,7 +68,8 @@ class Windows(OnlineEngine):
     Args:
       problem: what to differentiate; its training batches may be a stream.
       settings: see `rf.real_time`.
-      window: (carry, hypers, k, batch) -> (result, carry, norms), to be compiled. `carry.state` and `carry.t` are s_t and t.
+      window: (carry, hypers, k, streamed) -> (result, carry, norms), to be compiled. `carry.state` and `carry.t` are s_t and
+        t; `streamed` has the window's batches, stacked, or is () if they do not come from a stream.
       jit_compile: None tries XLA and falls back to the graph; True or False insists.
     """
 
@@ -76,16 +77,7 @@ class Windows(OnlineEngine):
         super().__init__(problem, {"method": "real_time", **settings._asdict(), "jit_compile": jit_compile})
         self._norms: Norms = {}
         self._stream = self.stream
-
-        def advance(carry: Any, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[Any, Any, Norms]:
-            def batch(t: tf.Tensor) -> Nest:
-                if self._stream is None:
-                    return problem.batch(t, k)
-                return nest.map(lambda leaf: tf.gather(leaf, t - carry.t), streamed)
-
-            return window(carry, hypers, k, batch)
-
-        self._advance = Compiled(advance, jit_compile)
+        self._advance = Compiled(window, jit_compile)
 
     @property
     def norms(self) -> Norms:
@@ -96,9 +88,15 @@ class Windows(OnlineEngine):
         """`hyper_batch` more steps, and the hypergradient at their end on validation batch k."""
         hypers = errors.checked_hypers(hypers, self.problem.dynamics.params(carry.state))
         k = tf.convert_to_tensor(k, tf.int32)
-        streamed = None if self._stream is None else self._stream.take(self.settings["hyper_batch"])
+        streamed = () if self._stream is None else self._stream.take(self.settings["hyper_batch"])
         result, carry, self._norms = self._advance(carry, hypers, k, streamed)
         return self._complete(result, hypers, k), carry
+
+    def _batches(self, k: tf.Tensor, begin: tf.Tensor, streamed: Nest) -> BatchAt:
+        """The training batches of the window that begins at time `begin`."""
+        if self._stream is None:
+            return lambda t: self.problem.batch(t, k)
+        return lambda t: nest.map(lambda leaf: tf.gather(leaf, t - begin), streamed)
 
     def _complete(self, result: Any, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         """The hypergradient from what the compiled function returned."""
@@ -113,13 +111,14 @@ class ReverseWindows(Windows):
 
     def __init__(self, problem: Problem, settings: WindowSettings, jit_compile: bool | None):
         def window(
-            carry: WindowCarry, hypers: Hypers, k: tf.Tensor, batch: BatchAt
+            carry: WindowCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest
         ) -> tuple[HyperGradient, WindowCarry, Norms]:
-            steps, end = settings.hyper_batch, carry.t + settings.hyper_batch
-            sweep = WindowSweep(problem, hypers, k, carry.t, batch, settings.discount)
-            trajectory, last = loops.record(sweep.step, carry.state, carry.t, steps)
+            t, hypers, k, streamed = loops.unknown((carry.t, hypers, k, streamed))
+            steps, end = settings.hyper_batch, t + settings.hyper_batch
+            sweep = WindowSweep(problem, hypers, k, t, self._batches(k, t, streamed), settings.discount)
+            trajectory, last = loops.record(sweep.step, carry.state, t, steps)
             costs = sweep.turn(last, sweep.nothing(last), end)
-            costs, _ = loops.fold_back(sweep.back, costs, trajectory, carry.t, steps)
+            costs, _ = loops.fold_back(sweep.back, costs, trajectory, t, steps)
             grads = _with_initialisation(problem, carry, hypers, costs)
             value = problem.value(sweep.terms, [cost.value for cost in costs])
             norms = {"adjoint": nest.norm([cost.state for cost in costs])}

@@ -1,5 +1,7 @@
 """The loops over time, on plain numbers."""
 
+import numpy as np
+import pytest
 import tensorflow as tf
 
 from rfho2.core import loops
@@ -36,3 +38,13 @@ def test_slots_keep_what_was_written_last():
     for index, value in ((0, 1.0), (2, 5.0), (0, 2.0)):
         slots = loops.write_slot(slots, tf.constant(index), (tf.constant(value), tf.fill([2], value)))
     assert [float(loops.read_slot(slots, tf.constant(i), (0, 0))[1][1]) for i in (0, 2)] == [2.0, 5.0]
+
+
+def test_xla_cannot_take_an_unknown_for_a_constant():
+    values = {"n": tf.constant(2), "x": tf.range(6.0)}
+    shaped = lambda v: tf.reshape(v["x"], [v["n"], -1])  # noqa: E731
+    assert tf.function(shaped, jit_compile=True)(values).shape == [2, 3]
+    hidden = tf.function(lambda v: shaped(loops.unknown(v)), jit_compile=True)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="constant"):
+        hidden(values)
+    tf.nest.map_structure(np.testing.assert_array_equal, loops.unknown(values), values)
