@@ -109,8 +109,8 @@ def named_loop_errors(layers: Sequence[keras.Layer]) -> contextlib.AbstractConte
             except TypeError as error:
                 raise TypeError(
                     f"layer '{layer.name}' ({type(layer).__name__}) loops over time, and TensorFlow has no forward mode for "
-                    f"loops: use rf.reverse(problem) or rf.tune(method='reverse'), or build the layer with unroll=True. "
-                    f"({error})"
+                    f"loops: use rf.reverse(problem), rf.real_time(problem, ..., mode='reverse') or "
+                    f"rf.tune(method='reverse'), or build the layer with unroll=True. ({error})"
                 ) from error
 
         return call

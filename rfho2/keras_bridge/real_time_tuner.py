@@ -14,10 +14,12 @@ from rfho2.core import errors, nest
 from rfho2.core.types import Hypers, Nest
 from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients.real_time import real_time
+from rfho2.hypergradients.windows import window_settings
 from rfho2.keras_bridge import data
 from rfho2.keras_bridge.checks import check_training
 from rfho2.keras_bridge.epochs import Epochs, check_callbacks
 from rfho2.keras_bridge.hyper_update import hyper_update
+from rfho2.keras_bridge.modes import choose_mode
 from rfho2.keras_bridge.safeguards import Limit, loss_limit, safe_start
 from rfho2.keras_bridge.training import current_params, make_training
 from rfho2.problem import Problem
@@ -28,10 +30,14 @@ BETA_1, BETA_2 = 0.5, 0.9  # for Adam: hypergradients change by orders of magnit
 class RealTimeTuner:
     """Trains a Keras model once and tunes its hypers on validation data meanwhile (RTHO, the paper's real-time algorithm).
 
-    After every `hyper_batch` steps, the derivative of the validation loss with respect to each hyper, through all the steps
-    so far, drives one step of projected Adam on the hypers. Each hyper moves on a suitable scale (learning rates by
-    factors), so the defaults work from starts that are wrong by orders of magnitude. Steps after which the validation loss
-    is not finite, or well above its best, are undone and repeated with a quarter of the learning rate.
+    After every `hyper_batch` steps, the derivative of the validation loss with respect to each hyper, through the training,
+    drives one step of projected Adam on the hypers. Each hyper moves on a suitable scale (learning rates by factors), so
+    the defaults work from starts that are wrong by orders of magnitude. Steps after which the validation loss is not finite,
+    or well above its best, are undone and repeated with a quarter of the learning rate.
+
+    Up to three numbers are tuned in forward mode, whose derivative looks back to the start of the training. More are tuned
+    in reverse mode, whose cost does not depend on their number and whose derivative looks back one hyper-batch. So is a
+    model or loss whose control flow has no forward mode: recurrent layers, `tf.cond`, loops.
 
     Args:
       model: built; training starts from its weights and leaves the trained ones in it.
@@ -41,12 +47,13 @@ class RealTimeTuner:
         "loss_weights" (one per output), "regularization" (a factor on the layers' regularisers). Settings that are not
         named keep their defaults (momentum 0.9, learning rate 0.01).
       optimizer: "momentum", "sgd", "nesterov", "adam", "adamw", "rmsprop" or "adagrad".
-      per_layer: gives each layer a separate learning rate and weight decay; each costs as much as another hyper.
-      hyper_batch: steps between two updates of the hypers.
+      per_layer: gives each layer a separate learning rate and weight decay.
+      hyper_batch: steps between two updates of the hypers; reverse mode keeps the states of as many steps in memory.
       hyper_rate: about how much the logarithm of a learning rate changes at an update; other hypers in proportion.
       keep: "best" leaves the weights with the lowest validation loss at the end of a hyper-batch in the model, because with
         a learning rate that is still high the last ones are a matter of chance; "last" leaves the last ones.
-      carry: see `rf.real_time`.
+      mode: "forward" or "reverse"; None chooses as above. After `fit`, the attribute `mode` says which it was.
+      carry, discount: see `rf.real_time`; `carry=True` asks for forward mode.
       ranges: {name: (low, high)} replaces default ranges.
       metrics: Keras metrics, for a model that is not compiled; a compiled model is evaluated as it was compiled.
       validation_batch: number of validation examples that each hypergradient uses.
@@ -80,7 +87,9 @@ class RealTimeTuner:
         metrics: Sequence[Any] | None = None,
         validation_batch: int = 500,
         keep: str = "best",
-        carry: bool = True,
+        mode: str | None = None,
+        carry: bool | None = None,
+        discount: float = 1.0,
         batch_norm: str = "batch",
         seed: int = 0,
         jit_compile: bool | None = None,
@@ -90,11 +99,13 @@ class RealTimeTuner:
         self.model = model
         self._training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
         self._tunables = self._training.tunables
-        self.hyper_batch = errors.check_count("hyper_batch", hyper_batch)
+        self.hyper_batch = window_settings(hyper_batch, carry, discount, mode or "forward").hyper_batch
         self.hyper_rate = hyper_rate
         self.validation_batch = errors.check_count("validation_batch", validation_batch)
         self.keep = keep
+        self.mode = mode
         self.carry = carry
+        self.discount = discount
         self.seed = seed
         self._jit_compile = jit_compile
         if not model.compiled:
@@ -156,10 +167,12 @@ class RealTimeTuner:
         """The driver, and the params and hypers from which it starts."""
         validation = data.validation_batches(held_out, self.validation_batch, self.seed + 2)
         problem = Problem(self._training.dynamics(), self._training.objective, None, source.batches, validation)
-        engine = real_time(problem, hyper_batch, self.carry, self._jit_compile)
         tunables, sets = self._tunables, self._tunables.constraints()
         params = current_params(self.model, self._training.model.params)
         start: Hypers = {name: sets[name].project(tf.constant(v)) for name, v in tunables.to_internal(self.hypers).items()}
+        loss, how = self._training.training_loss, (self.mode, self.carry, self.discount)
+        self.mode = choose_mode(loss, params, errors.checked_hypers(start, params), source.batches, *how)
+        engine = real_time(problem, hyper_batch, self.carry, self._jit_compile, discount=self.discount, mode=self.mode)
         start = start if self._begun else safe_start(engine, params, start, tunables)
         self._begun = True
         driver = HyperOptimizer(
