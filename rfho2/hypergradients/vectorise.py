@@ -12,6 +12,7 @@ from rfho2.core.types import Hypers, Nest
 
 unconverted = tf.autograph.experimental.do_not_convert  # otherwise vectorized_map would rewrite the user's functions
 UNSUITED = ("While", "If", "Case", "Random", "Call")  # parts of the names of ops that do not vectorise, or badly
+UNROLLED = 8  # episodes: up to this number such functions are called one by one instead of in a loop, which is slower
 
 
 class Stacked(NamedTuple):
@@ -31,11 +32,13 @@ def stack(source: Callable[[tf.Tensor], Nest], k: tf.Tensor, n: int) -> Nest:
     def flat(episode: tf.Tensor) -> list[tf.Tensor]:
         return [tf.identity(leaf) for leaf in _tensors(source(episode))]  # also of tensors from outside the graph
 
-    if any(part in op.type for op in traced.graph.get_operations() for part in UNSUITED):
+    if not any(part in op.type for op in traced.graph.get_operations() for part in UNSUITED):
+        rows = tf.vectorized_map(flat, episodes, warn=False)
+    elif n <= UNROLLED:
+        rows = [tf.stack(leaves) for leaves in zip(*map(flat, tf.unstack(episodes)), strict=True)]
+    else:
         spec = [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in _tensors(traced.structured_outputs)]
         rows = tf.map_fn(flat, episodes, fn_output_signature=spec)
-    else:
-        rows = tf.vectorized_map(flat, episodes, warn=False)
     return Stacked(_filled(traced.structured_outputs, rows))
 
 

@@ -32,20 +32,25 @@ def run(directory=None, params=episodes.start, callbacks=(), each=None):
     return tuner.run(params, episodes.hypers(), ITERATIONS, directory)
 
 
-def test_a_run_over_episodes_resumes_to_the_same_bits(tmp_path):
-    straight = run()
+@pytest.mark.parametrize("together", [pytest.param(False, marks=pytest.mark.slow), True], ids=["in turn", "together"])
+def test_a_run_over_episodes_resumes_to_the_same_bits(together, tmp_path):
+    averaged = rf.average(engine(), 2, together)
+    straight = run(each=averaged)
     for at in (0, 3):
         with pytest.raises(KeyboardInterrupt):
-            run(tmp_path / str(at), callbacks=[At(at, interrupt)])
-        assert_identical(run(tmp_path / str(at)), straight)
+            run(tmp_path / str(at), callbacks=[At(at, interrupt)], each=averaged)
+        assert_identical(run(tmp_path / str(at), each=averaged), straight)
+    for other in (engine(), rf.average(engine(), 3, together), rf.average(engine(), 2, not together)):
+        with pytest.raises(ValueError, match="another problem"):
+            run(tmp_path / "0", each=other)
 
 
 def test_every_hyper_iteration_starts_from_its_own_params():
-    hypers, values = episodes.hypers(), [row["value"] for row in run().history]
-    expected = [float(engine()(episodes.start(k), hypers, k).value) for k in range(2)]
-    assert values[0] == expected[0]
-    assert values[1] == pytest.approx(expected[1], rel=0.05)  # the hypers have moved by then
-    assert abs(values[0] - values[1]) > 0.1 * abs(values[0])
+    hypers, history = episodes.hypers(), run().history
+    for k, row in enumerate(history[:3]):
+        at = {name: tf.constant(row[name], tf.float64) for name in hypers}
+        expected = episodes.response(engine().problem, episodes.start(k), at, k)
+        assert row["value"] == pytest.approx(float(expected), rel=1e-12)
 
 
 # The fingerprint of a function

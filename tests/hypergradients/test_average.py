@@ -41,7 +41,7 @@ cases = pytest.mark.parametrize(
         for pair in itertools.product(CASES, (False, True))
     ],
 )
-orders = pytest.mark.parametrize("together", [False, True], ids=["in turn", "together"])
+in_turn_slow = pytest.mark.parametrize("together", [pytest.param(False, marks=slow), True], ids=["in turn", "together"])
 
 
 @functools.cache
@@ -80,7 +80,7 @@ def test_an_average_is_the_mean_of_single_hypergradients(case, together):
     assert_near(dict(averaged(case, together).norms), mean_of([norms for _, norms in each]))
 
 
-@orders
+@in_turn_slow
 def test_episodes_may_share_their_params(together):
     shared = averaged("reverse", together)(start(1), hypers(), K)
     each = [engine("reverse")(start(1), hypers(), episode) for episode in range(K * N, K * N + N)]
@@ -97,9 +97,10 @@ def straight_through(x):
     return tf.custom_gradient(lambda x: (tf.round(x), lambda upstream: 3 * upstream))(x)
 
 
-def test_custom_gradients_survive_vectorisation():
-    x = tf.constant([[0.2], [1.3]], tf.float64)
-    product = rf.fixed_product(x)
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("method", [rf.reverse, pytest.param(rf.forward, marks=slow)], ids=["reverse", "forward"])
+def test_custom_gradients_survive_vectorisation(method, jit_compile):
+    product = rf.fixed_product(tf.constant([[0.2], [1.3]], tf.float64))
 
     def loss(w, hypers, batch):
         return tf.reduce_sum(tf.cosh(product(straight_through(hypers["a"] * w)) - batch))
@@ -107,14 +108,15 @@ def test_custom_gradients_survive_vectorisation():
     toy = rf.Problem(
         rf.momentum(loss, 0.1, 0.5), lambda w, hypers, batch: tf.reduce_sum(w**2), 3, lambda t, k: tf.cast(t + k, tf.float64)
     )
-    for method in (rf.reverse, rf.forward):
-        single = method(toy, jit_compile=False)
-        arguments = tf.constant([[0.8]], tf.float64), {"a": tf.constant(1.1, tf.float64)}
-        expected = mean_of([single(*arguments, k).grads for k in range(2)])
-        assert abs(expected["a"].numpy()) > 1e-3
-        assert_near(rf.average(single, 2, together=True)(*arguments).grads, expected)
+    arguments = tf.constant([[0.8]], tf.float64), {"a": tf.constant(1.1, tf.float64)}
+    expected = mean_of([method(toy, jit_compile=False)(*arguments, k).grads for k in range(2)])
+    assert abs(expected["a"].numpy()) > 1e-3
+    compiled = rf.average(method(toy, jit_compile=jit_compile), 2, together=True)
+    assert_near(compiled(*arguments).grads, expected, 1e-10 if jit_compile else 1e-12)
+    assert compiled.jit_compiled == jit_compile
 
 
+@slow
 def test_together_compiles_with_xla_where_batches_loop_and_params_are_random():
     data = rf.batches.shuffled(tf.constant(np.linspace(-1, 1, 13)), 4, seed=1)  # 13 examples need a loop
     draw = lambda k: {"w": rf.batches.uniform(tf.stack([5, k]), (3,), tf.float64)}  # noqa: E731
@@ -140,6 +142,15 @@ def test_what_is_the_same_in_all_episodes_is_not_stacked():
     np.testing.assert_array_equal(both.each["b"], [6, 7, 8])
     np.testing.assert_array_equal(both.each["a"][0], [[1.0, 2.0]] * 3)
     assert both.each["a"][1] is None
+
+
+@pytest.mark.parametrize("n", [3, 9], ids=["one by one", "in a loop"])
+def test_random_numbers_of_episodes_are_those_of_single_ones(n):
+    draw = lambda k: (rf.batches.uniform(tf.stack([1, k]), (2,)), k, None)  # noqa: E731
+    stacked = tf.function(lambda k: stack(draw, k, n).each[:2], autograph=False)(tf.constant(2))
+    for i in range(n):
+        assert stacked[1][i] == 2 * n + i
+        np.testing.assert_array_equal(stacked[0][i], draw(tf.constant(2 * n + i))[0])
 
 
 def test_an_episode_may_have_leaves_of_any_kind_and_hypers_that_reach_nothing():
@@ -176,8 +187,9 @@ def test_settings_tell_everything():
     assert averaged("reverse", True).settings == {**settings, "together": True}
 
 
-@pytest.mark.parametrize("outer", [False, pytest.param(True, marks=slow)], ids=["in turn", "together"])
-@pytest.mark.parametrize("inner", [False, pytest.param(True, marks=slow)], ids=["in turn", "together"])
+@slow
+@pytest.mark.parametrize("outer", [False, True], ids=["in turn", "together"])
+@pytest.mark.parametrize("inner", [False, True], ids=["in turn", "together"])
 def test_an_average_of_averages_is_the_average_over_all_their_episodes(inner, outer):
     nested = rf.average(averaged("reverse", inner), 2, outer)(start, hypers(), 1)
     each = [averaged("reverse")(start, hypers(), k) for k in (2, 3)]
@@ -185,6 +197,7 @@ def test_an_average_of_averages_is_the_average_over_all_their_episodes(inner, ou
     assert_near(nested.state, each[-1].state)
 
 
+@slow
 @pytest.mark.filterwarnings("ignore:rf.implicit")
 def test_implicit_hypergradients_can_be_averaged():
     case = problem()
