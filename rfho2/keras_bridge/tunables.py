@@ -25,6 +25,9 @@ class Tunable(NamedTuple):
     momentum by factors of 1 - momentum (the inverse of the time it remembers). One hyper-rate therefore serves all hypers,
     from any start.
 
+    `projected_adam(log_scale=...)` would not do the same: real time carries derivatives with respect to the internal number
+    across updates, and those with respect to the hyper itself would weigh earlier steps differently.
+
     Attributes:
       start, low, high: the defaults, on the user's scale.
       to_internal: maps the user's value to the number that is optimised.
