@@ -54,8 +54,8 @@ def write(output: Path, rows: list[dict[str, Any]], histories: dict[str, list[di
     (output / "table.md").write_text(text)
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     for name, history in histories.items():
-        axes.plot([row["seconds"] for row in history], [row["value"] for row in history], label=name)
-    axes.set(xlabel="seconds", ylabel="validation error in the run", xscale="log")
+        axes.plot([row["iteration"] + 1 for row in history], [row["value"] for row in history], label=name)
+    axes.set(xlabel="updates of the weights", ylabel="validation error in the run")
     figures.add_grids([axes])
     axes.legend()
     figures.save_figure(figure, output / "objective")
