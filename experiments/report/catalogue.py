@@ -153,6 +153,16 @@ EXPERIMENTS = (
         file="slopes.json", flags=" --slopes",
     ),
     Experiment(
+        "warm_cleaning", "Warm hyper-cleaning",
+        "Implicit hypergradients that continue one training, compared with reverse mode from zero.",
+        "E trained again",
+        (
+            Piece("table.md", "Validation error in the run and trained again, F1, test accuracy and seconds; means over seeds"),
+            Piece("objective.png", "Validation error in the run against updates of the weights"),
+        ),
+        flags=" --preset=quick",
+    ),
+    Experiment(
         "error_against_cost", "Error against cost",
         "How near each method comes to the hypergradient at the solution, in which time and memory, beside other libraries.",
         "along",
