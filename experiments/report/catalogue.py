@@ -157,7 +157,7 @@ EXPERIMENTS = (
         "Implicit hypergradients that continue one training, compared with reverse mode from zero.",
         "E trained again",
         (
-            Piece("table.md", "Validation error in the run and trained again, F1, test accuracy and seconds; means over seeds"),
+            Piece("table.md", "Validation error in the run and trained again, F1, test accuracy, seconds; means over seeds"),
             Piece("objective.png", "Validation error in the run against updates of the weights"),
         ),
         flags=" --preset=quick",
