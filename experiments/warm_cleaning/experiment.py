@@ -104,7 +104,8 @@ def run(
 
     Returns the rows, and the histories of the first seed and L2 weight by method.
     """
-    rows, histories = [], {}
+    rows: list[Row] = []
+    histories: Histories = {}
     for l2 in config.l2:
         for seed in config.seeds:
             split = data(seed)

@@ -127,7 +127,7 @@ def check_hypergradient(
         table.append(_row(name, pairs[0], pairs[1], differences, abs(base[owner[name]]) * FLOOR))
     checked = None if engine is None else examined(engine, params, hypers, rtol, seed)
     if checked is not None:
-        table = [row._replace(**checked.columns[row.hyper]) for row in table]
+        table = [Row(*row[:5], *checked.columns[row.hyper]) for row in table]
     step_error, step_culprit = _step_error(problem, params, hypers, rng)
     wrong = [row.hyper for row in table if not row.error <= rtol]
     message = ""

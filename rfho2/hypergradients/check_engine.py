@@ -18,9 +18,9 @@ RESIDUALS = 10.0  # times the linear residual: the error that an implicit hyperg
 
 
 class Examined(NamedTuple):
-    """The engine's columns in the table of a `Check`, by hyper, and what is wrong."""
+    """By hyper: the engine's derivative, the difference that it is compared with, and the error; and what is wrong."""
 
-    columns: dict[str, dict[str, float]]
+    columns: dict[str, tuple[float, float, float]]
     message: str
 
 
@@ -45,8 +45,8 @@ def examined(engine: Engine, params: Nest, hypers: Hypers, rtol: float, seed: in
         worst = int(np.argmax(np.abs(actual - expected)))
         scale = max(np.max(np.abs([actual, expected])), abs(base[owner[name]]) * FLOOR, np.finfo(float).tiny)
         error = float(np.abs(actual - expected)[worst] / scale)
-        columns[name] = {"engine": actual[worst], "engine_difference": expected[worst], "engine_error": error}
-    wrong = [name for name, column in columns.items() if not column["engine_error"] <= limit]
+        columns[name] = (float(actual[worst]), float(expected[worst]), error)
+    wrong = [name for name, (_, _, error) in columns.items() if not error <= limit]
     return Examined(columns, _message(engine, wrong, limit) if wrong else "")
 
 
