@@ -41,14 +41,18 @@ def rfho2_solver(case: problems.Case, w: np.ndarray) -> Solver:
     return build
 
 
-def solvers(case: problems.Case, w: np.ndarray, hypertorch: str | None) -> tuple[dict[str, Solver], dict[str, str]]:
+def solvers(
+    case: problems.Case, reference: problems.Reference, hypertorch: str | None
+) -> tuple[dict[str, Solver], dict[str, str]]:
     """The contestants, and why others are missing."""
+    w = reference.w
     found: dict[str, Solver] = {"rfho2: CG": rfho2_solver(case, w)}
     missing = {}
     for transposed in (False, True):
         copy = ", transposed copy" if transposed else ""
         try:
-            torch_peer = hypertorch_peer.Hypertorch(hypertorch_peer.load(hypertorch), case, transposed)
+            package, rate = hypertorch_peer.load(hypertorch), 1 / reference.curvature
+            torch_peer = hypertorch_peer.Hypertorch(package, case, rate, transposed)
             found[f"hypertorch: CG{copy}"] = functools.partial(torch_peer.from_solution, w, "CG")
             if not transposed:
                 found["hypertorch: fixed point"] = functools.partial(torch_peer.from_solution, w, "fixed point")
@@ -78,7 +82,7 @@ def compare(
     case: problems.Case, reference: problems.Reference, accuracy: float, rounds: int, hypertorch: str | None
 ) -> list[Row]:
     """K, error and seconds of each contestant."""
-    found, missing = solvers(case, reference.w, hypertorch)
+    found, missing = solvers(case, reference, hypertorch)
     rows, calls = [], {}
     for name, build in found.items():
         print(f"{name}: iterations to an error of {accuracy:g}", flush=True)

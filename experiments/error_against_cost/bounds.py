@@ -3,7 +3,7 @@
 Time: rf.implicit and rf.reverse on the cleaning problem at the same T, from w = 0, in turns; the best of several counts.
 Memory: of a 784-h-h-10 network on 100 digits with one weight each, trained by gradient descent, in a fresh process for each
 T: the peak of resident memory during a second call above that before it, in states. A state is the weights of the network,
-which outweigh the activations here. The graph and code of the engine do not count; they are given apart.
+which outweigh the activations here. The graph and code of the engine do not count.
 """
 
 from __future__ import annotations
@@ -69,16 +69,15 @@ def network(hidden: int, steps: int) -> tuple[rf.Problem, Nest, Hypers]:
 
 
 def measure_memory(hidden: int, steps: int | None) -> Row:
-    """Bytes of a call of `rf.implicit` with T steps, or without T of one plain training step; bytes of graph and code."""
+    """Bytes of a call of `rf.implicit` with T steps, or without T of one plain training step."""
     problem, params, hypers = network(hidden, steps or 1)
     train: Callable[..., Any] = tf.function(problem.train, jit_compile=True, autograph=False)
     call = train if steps is None else rf.implicit(problem, iterations=10)
     warnings.simplefilter("ignore")  # a network is not at a solution, which does not matter for memory
-    at_first = memory.now()
     call(params, hypers)
     before = memory.now()
     memory.reset_peak()
     call(params, hypers)
     weights = sum(int(tf.size(leaf)) for leaf in tf.nest.flatten(params))
-    numbers = {"state_bytes": 4 * weights, "peak_bytes": memory.peak() - before, "code_bytes": before - at_first}
-    return {"memory": "plain step" if steps is None else "implicit", "steps": steps, **numbers}
+    what = "plain step" if steps is None else "implicit"
+    return {"memory": what, "steps": steps, "state_bytes": 4 * weights, "peak_bytes": memory.peak() - before}

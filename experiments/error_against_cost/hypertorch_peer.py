@@ -49,10 +49,11 @@ class Hypertorch:
     Args:
       hypergrad: the package.
       case: the problem.
+      rate: that of the map of gradient descent whose fixed point is linearised; 1 / the largest eigenvalue, as in rfho2.
       transposed: whether to keep transposes of the inputs too, as `rf.fixed_product` does.
     """
 
-    def __init__(self, hypergrad: Any, case: Case, transposed: bool = False):
+    def __init__(self, hypergrad: Any, case: Case, rate: float, transposed: bool = False):
         import torch
 
         self.hypergrad, self.case, self.torch = hypergrad, case, torch
@@ -62,7 +63,7 @@ class Hypertorch:
             for x, y in (case.train, case.validation)
         )
         self.hypers = [torch.tensor(case.hypers, dtype=torch.float32, requires_grad=True)]
-        self.map = hypergrad.GradientDescent(self.loss, case.rate)
+        self.map = hypergrad.GradientDescent(self.loss, rate)
 
     def _product(self, x: Any, transposed: bool) -> Callable[[Any], Any]:
         if not transposed:
@@ -114,9 +115,9 @@ class Hypertorch:
         return [w]
 
     def solve(self, params: list[Any], solver: str, iterations: int) -> np.ndarray:
-        """The hypergradient at params; a tolerance of 0 makes all iterations."""
+        """The hypergradient at params. The default tolerance, 1e-10, ends CG only where float32 ends too."""
         function = getattr(self.hypergrad, SOLVERS[solver])
-        (gradient,) = function(params, self.hypers, iterations, self.map, self.objective, tol=0.0, set_grad=False)
+        (gradient,) = function(params, self.hypers, iterations, self.map, self.objective, set_grad=False)
         return gradient.detach().numpy()
 
     def hypergradient(self, solver: str, steps: int, iterations: int) -> Callable[[], np.ndarray]:

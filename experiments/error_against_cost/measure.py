@@ -53,9 +53,9 @@ def rfho2_engine(task: Task, problem: rf.Problem) -> rf.Engine:
     return engines[method.name]()
 
 
-def hypertorch_builder(case: problems.Case, directory: str | None) -> Builder:
-    """Tasks of hypertorch."""
-    peer = hypertorch_peer.Hypertorch(hypertorch_peer.load(directory), case)
+def hypertorch_builder(case: problems.Case, rate: float, directory: str | None) -> Builder:
+    """Tasks of hypertorch; `rate` is that of the map that it linearises."""
+    peer = hypertorch_peer.Hypertorch(hypertorch_peer.load(directory), case, rate)
     return lambda task: peer.hypergradient(task.method.solver, task.steps, task.iterations or 0)
 
 
@@ -65,11 +65,11 @@ def jaxopt_builder(case: problems.Case) -> Builder:
     return lambda task: peer.hypergradient(task.method.solver, task.steps, task.iterations or 0)
 
 
-def builder(framework: str, case: problems.Case, hypertorch: str | None) -> Builder:
+def builder(framework: str, case: problems.Case, reference: problems.Reference, hypertorch: str | None) -> Builder:
     """The builder of a framework."""
     builders: dict[str, Callable[[], Builder]] = {
         "rfho2": functools.partial(rfho2_builder, case),
-        "hypertorch": functools.partial(hypertorch_builder, case, hypertorch),
+        "hypertorch": functools.partial(hypertorch_builder, case, 1 / reference.curvature, hypertorch),
         "jaxopt": functools.partial(jaxopt_builder, case),
     }
     return builders[framework]()
@@ -93,7 +93,7 @@ def measure_all(config: Config, name: str, framework: str, hypertorch: str | Non
     runs = [task for task in left if not omitted(task, case.hypers.size)]
     if not runs:
         return
-    build = builder(framework, case, hypertorch)
+    build = builder(framework, case, reference, hypertorch)
     for task in runs:
         print(f"{task.problem}: {task.method.name}, T = {task.steps}, {task.method.along} = {task.iterations}", flush=True)
         append_row(kept, measure(task, build, reference, config.rounds))
@@ -126,7 +126,7 @@ def append_row(path: Path, row: Row) -> None:
 def read_reference(path: Path) -> problems.Reference:
     """The solution that `solve_reference` wrote."""
     with np.load(path, allow_pickle=False) as file:
-        return problems.Reference(file["w"], file["gradient"])
+        return problems.Reference(file["w"], file["gradient"], float(file["curvature"]))
 
 
 def solve_reference(config: Config, name: str, path: Path) -> None:

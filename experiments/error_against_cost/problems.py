@@ -58,10 +58,11 @@ class Case(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """The solution w of the training in float64, and the hypergradient there."""
+    """The solution w of the training in float64, the hypergradient there, and the largest eigenvalue of the Hessian."""
 
     w: np.ndarray
     gradient: np.ndarray
+    curvature: float
 
     def error(self, gradient: np.ndarray) -> float:
         """The relative error of a hypergradient."""
@@ -137,7 +138,7 @@ def reference(case: Case, jit_compile: bool = True) -> Reference:
     descent = rf.gradient_descent(made.loss, 0.0)  # a rate of 0 stays where it is
     newton = tf.function(functools.partial(_newton_step, made, hypers), autograph=False, jit_compile=jit_compile)
     for _ in range(NEWTON_STEPS):
-        w, residual = newton(w)
+        w, residual, curvature = newton(w)
         if float(residual) < EXACT:
             break
     else:
@@ -145,16 +146,20 @@ def reference(case: Case, jit_compile: bool = True) -> Reference:
     stay = rf.Problem(descent, made.objective, 1)
     engine = rf.implicit(stay, iterations=1000, tolerance=EXACT, jit_compile=jit_compile)
     gradient = engine(w, hypers).grads["h"].numpy()
-    return Reference(w.numpy(), gradient)
+    return Reference(w.numpy(), gradient, float(curvature))
 
 
-def _newton_step(made: Functions, hypers: Hypers, w: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """w - H^-1 grad J by CG, and |grad J| before the step."""
+def _newton_step(made: Functions, hypers: Hypers, w: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """w - H^-1 grad J by CG; |grad J| and the largest eigenvalue of H before the step."""
     with tf.GradientTape(persistent=True) as outer:
         outer.watch(w)
         with tf.GradientTape() as tape:
             tape.watch(w)
             loss = made.loss(w, hypers, None)
         gradient = tape.gradient(loss, w)
-    step = linear.cg(lambda v: outer.gradient(gradient, w, v), gradient, None, 300, tf.constant(1e-2, w.dtype)).v
-    return w - step, tf.norm(gradient)
+
+    def product(v: tf.Tensor) -> tf.Tensor:
+        return outer.gradient(gradient, w, v)
+
+    step = linear.cg(product, gradient, None, 300, tf.constant(1e-2, w.dtype)).v
+    return w - step, tf.norm(gradient), linear.largest_eigenvalue(product, w)

@@ -38,6 +38,10 @@ def test_the_reference_is_the_derivative_of_the_solved_objective(solved):
     differences = [(objective(LOGISTIC.hypers + d) - objective(LOGISTIC.hypers - d)) / 2e-4 for d in directions]
     np.testing.assert_allclose(solved.gradient, differences, rtol=1e-5)
     assert solved.error(solved.gradient) == 0
+    x, hessian = LOGISTIC.train[0], np.diag(np.exp(LOGISTIC.hypers))
+    slopes = 1 / (1 + np.exp(-x @ solved.w[:, 0]))
+    hessian += x.T @ np.diag(slopes * (1 - slopes)) @ x / len(x)
+    assert solved.curvature == pytest.approx(np.linalg.eigvalsh(hessian)[-1], rel=1e-2)
     assert solved.error(1.5 * solved.gradient) == pytest.approx(0.5)
 
 
@@ -92,7 +96,7 @@ def test_torch_trains_to_the_same_place(case):
     p = problems.problem(case, made, 50)
     ours = p.dynamics.params(p.train(*problems.start(case))).numpy()
     for transposed in (False, True):
-        (theirs,) = hypertorch_peer.Hypertorch(Hypergrad, case, transposed).trained(50)
+        (theirs,) = hypertorch_peer.Hypertorch(Hypergrad, case, 0.1, transposed).trained(50)
         np.testing.assert_allclose(theirs.detach().numpy(), ours, atol=1e-5)
 
 

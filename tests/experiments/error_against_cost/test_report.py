@@ -33,8 +33,8 @@ def rows_of_everything():
         {"solver": "hypertorch: fixed point", "iterations": 1000, "error": 0.03, "seconds": 0.1, "missing": None},
         {"timed": "reverse", "steps": 100, "products": None, "error": 0.07, "seconds": 1.0},
         {"timed": "implicit", "steps": 100, "products": 50, "error": 0.004, "seconds": 0.55},
-        {"memory": "plain step", "steps": None, "state_bytes": 10, "peak_bytes": 20, "code_bytes": 3},
-        {"memory": "implicit", "steps": 1000, "state_bytes": 10, "peak_bytes": 95, "code_bytes": 3},
+        {"memory": "plain step", "steps": None, "state_bytes": 10, "peak_bytes": 20},
+        {"memory": "implicit", "steps": 1000, "state_bytes": 10, "peak_bytes": 95},
         {"honesty": "identity", "peer": "a", "theirs": "0", "truth": "2", "ours": "2", "says": "nothing", "how": "run"},
         {"missing": "killed by SIGKILL", "failed": "times {}"},
     ]
