@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from matplotlib.ticker import NullFormatter
 
 from experiments.common.figures import add_grids, save_figure
 from experiments.common.results import write_text
 from experiments.error_against_cost.tasks import METHODS, Config, Method, Row, names, rows_of
 
+SOLVERS = ("implicit: BiCGSTAB", "implicit: normal", "implicit: fixed point")  # beside CG, for which the others stand
 STYLES = {
     "reverse": ("tab:blue", "o"),
     "checkpointed": ("tab:cyan", "s"),
@@ -28,6 +30,10 @@ STYLES = {
     "jaxopt: CG": ("tab:red", "+"),
     "jaxopt: normal": ("goldenrod", "+"),
 }
+GROUPS = (
+    [m for m in METHODS if m.framework == "rfho2" and m.name not in SOLVERS],
+    [m for m in METHODS if m.framework != "rfho2" or m.name in ("implicit: CG", *SOLVERS)],
+)
 DASHES = {"rfho2": "-", "hypertorch": "--", "jaxopt": ":"}
 HYPERTORCH, JAXOPT, REVERSE, STATES = 0.5, 1.0, 0.6, 10  # what is aimed at
 
@@ -37,8 +43,8 @@ def write(output: Path, config: Config, rows: list[Row]) -> str:
     text = "\n".join([*(table(name, rows) for name in names(config)), alone(rows), bounds(rows), missing(rows)])
     write_text(output / "table.md", text)
     write_text(output / "honesty.md", honesty(rows))
-    figure(config, rows, "seconds", "seconds of one hypergradient", 1.0, output / "error_against_seconds")
-    figure(config, rows, "peak_bytes", "memory of one hypergradient, MB", 1e-6, output / "error_against_memory")
+    figure(names(config), rows, "seconds", "seconds of one hypergradient", 1.0, output / "error_against_seconds")
+    figure(names(config)[:1], rows, "peak_bytes", "memory of one hypergradient, MB", 1e-6, output / "error_against_memory")
     files = "table.md, honesty.md, error_against_seconds.png, error_against_memory.png, results.json"
     return f"{text}\n{honesty(rows)}\nWritten to {output}: {files}."
 
@@ -179,38 +185,37 @@ def honesty(rows: list[Row]) -> str:
     return _table(["case", "library", "its answer", "the truth", "rfho2's answer", "what rfho2 says", "how known"], lines)
 
 
-def figure(config: Config, rows: list[Row], key: str, label: str, scale: float, path: Path) -> None:
-    """Relative error against a cost, one panel per problem; peers dashed and dotted."""
-    problems = names(config)
-    canvas, axes = plt.subplots(1, len(problems), figsize=(5.5 * len(problems), 5.2), layout="constrained", squeeze=False)
-    handles = {}
-    for axis, name in zip(axes[0], problems, strict=True):
-        for method in METHODS:
-            points = [row for row in rows_of(rows, problem=name, method=method.name) if row["error"] and (row[key] or 0) > 0]
-            if points:
-                handles[method.name] = _curve(axis, method, points, key, scale)
-        axis.set(xscale="log", yscale="log", xlabel=label, title=name)
-    axes[0][0].set_ylabel("relative error of the hypergradient")
-    add_grids(axes[0])
-    canvas.legend(
-        handles.values(),
-        [_label(m, config) for m in METHODS if m.name in handles],
-        loc="outside lower center",
-        ncols=4,
-        frameon=False,
-        fontsize=9,
+def figure(problems: Sequence[str], rows: list[Row], key: str, label: str, scale: float, path: Path) -> None:
+    """Relative error against a cost, one column per problem: all methods of rfho2 above, all linear solvers below."""
+    canvas, axes = plt.subplots(
+        2,
+        len(problems),
+        figsize=(4.2 * len(problems) + 3.2, 8),
+        layout="constrained",
+        squeeze=False,
+        sharex="col",
+        sharey=True,
     )
+    for panels, methods in zip(axes, GROUPS, strict=True):
+        for axis, name in zip(panels, problems, strict=True):
+            shown = [row for row in rows_of(rows, problem=name) if (row["error"] or 0) > 0 and (row[key] or 0) > 0]
+            for method in methods:
+                _curve(axis, method, rows_of(shown, method=method.name), key, scale)
+            axis.set(xscale="log", yscale="log")
+            axis.xaxis.set_minor_formatter(NullFormatter())
+        panels[0].set_ylabel("relative error")
+        panels[0].set_ylim(top=3)  # a solver that diverges would hide the others
+        panels[-1].legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False, fontsize=9)
+        add_grids(panels)
+    for (top, *_, bottom), name in zip(axes.T, problems, strict=True):
+        top.set_title(name)
+        bottom.set_xlabel(label)
     save_figure(canvas, path)
 
 
-def _curve(axis: plt.Axes, method: Method, points: list[Row], key: str, scale: float) -> plt.Line2D:
+def _curve(axis: plt.Axes, method: Method, points: list[Row], key: str, scale: float) -> None:
+    """An empty curve too, for the legend."""
     colour, marker = STYLES[method.name]
     x, y = [scale * row[key] for row in points], [row["error"] for row in points]
-    (line,) = axis.plot(x, y, color=colour, marker=marker, linestyle=DASHES[method.framework], linewidth=1.1, markersize=5)
-    return line
-
-
-def _label(method: Method, config: Config) -> str:
-    if method.along == "T":
-        return f"{method.name}, T = {min(config.steps)} to {max(config.steps)}"
-    return f"{method.name}, {method.along} = {min(config.iterations)} to {max(config.iterations)}"
+    style = {"color": colour, "marker": marker, "linestyle": DASHES[method.framework], "linewidth": 1.1, "markersize": 5}
+    axis.plot(x, y, label=f"{method.name} ({method.along})", **style)

@@ -117,6 +117,10 @@ class Task(NamedTuple):
     steps: int
     iterations: int | None
 
+    def __str__(self) -> str:
+        number = "" if self.iterations is None else f", {'k' if self.method.along == 'k' else 'K'} = {self.iterations}"
+        return f"{self.method.name}, T = {self.steps}{number}"
+
     @property
     def key(self) -> Row:
         """How the row of this task is recognised."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from experiments.common import timing
 from experiments.error_against_cost import alone, bounds, measure, problems
 from experiments.error_against_cost.tasks import Config, tasks
 from rfho2.planning import memory
@@ -27,7 +28,9 @@ def write_reference(path):
     return path
 
 
-def test_a_row_has_the_error_the_best_time_and_the_memory_of_a_call(bytes_used):
+def test_a_row_has_the_error_the_best_time_and_the_memory_of_a_call(bytes_used, monkeypatch):
+    times = iter([0.3, 0.2])
+    monkeypatch.setattr(timing, "seconds_of", lambda call: call() is None or next(times))
     task = tasks(CONFIG, "cleaning", "rfho2")[0]
 
     def call():
@@ -37,8 +40,15 @@ def test_a_row_has_the_error_the_best_time_and_the_memory_of_a_call(bytes_used):
     row = measure.measure(task, lambda task: call, problems.Reference(np.zeros(2), TRUTH, 2.0), rounds=2)
     assert row["error"] == pytest.approx(0.1)
     assert row["peak_bytes"] == 7
-    assert 0 <= row["seconds"] < 1
+    assert row["seconds"] == 0.2
     assert bytes_used == ["call", "now", "reset", "call", "call", "peak"], "the first call compiles and does not count"
+
+
+def test_quick_calls_are_repeated(monkeypatch):
+    seconds = [0.1, 0.05, 0.2, 0.3, 0.4, 0.5]
+    monkeypatch.setattr(timing, "seconds_of", lambda call: call())
+    assert measure.best_seconds(iter(seconds).__next__, 2) == 0.05
+    assert measure.best_seconds(iter([9.0, 8.0, 7.0]).__next__, 2) == 8.0, "two rounds of slow calls"
 
 
 def test_only_missing_rows_are_measured(bytes_used, monkeypatch, tmp_path):

@@ -76,7 +76,7 @@ def test_jaxopt_gets_the_same_hypergradient(case):
     reference = problems.reference(case, jit_compile=False)
     for transposed in (False, True):
         peer = jaxopt_peer.Jaxopt(case, transposed)
-        for solver in jaxopt_peer.SOLVERS:
+        for solver in ("CG",) if transposed else jaxopt_peer.SOLVERS:
             assert reference.error(peer.from_solution(reference.w, solver, 40)()) < 1e-4
         assert reference.error(peer.hypergradient("CG", 500, 40)()) < 1e-3
 

@@ -81,12 +81,20 @@ def test_what_is_missing_is_listed_once_with_its_reason(rows):
     assert report.missing(rows[:3]) == ""
 
 
-def test_everything_is_written(rows, tmp_path):
+def test_everything_is_written(rows, tmp_path, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(report, "save_figure", lambda canvas, path: drawn.update({path.name: canvas}))
     printed = report.write(tmp_path, CONFIG, rows)
-    files = {path.name for path in tmp_path.iterdir()}
-    assert {"table.md", "honesty.md", "error_against_seconds.png", "error_against_memory.pdf"} <= files
     assert "| identity | a | 0 | 2 | 2 | nothing | run |" in (tmp_path / "honesty.md").read_text()
     assert "hypertorch: CG | 60" in printed
+    assert (tmp_path / "table.md").read_text() in printed
+    assert [len(drawn[name].axes) for name in ("error_against_seconds", "error_against_memory")] == [4, 2]
+    above, _, below, _ = drawn["error_against_seconds"].axes
+    labels = [line.get_label() for axis in (above, below) for line in axis.lines]
+    assert {label.rpartition(" (")[0] for label in labels} == {method.name for method in METHODS}
+    (curve,) = [line for line in below.lines if line.get_label() == "jaxopt: CG (K)"]
+    assert list(curve.get_ydata()) == [0.1, 0.005]
+    drawn["error_against_memory"].savefig(tmp_path / "figure.png", dpi=30)
 
 
 def test_every_method_has_a_style():
