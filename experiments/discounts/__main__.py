@@ -35,7 +35,7 @@ if __name__ == "__main__":
     define_flags(
         Config,
         PRESETS,
-        preset_help="full: four discounts, three seeds on digits, two on phones; quick: two discounts, one seed, short.",
+        preset_help="full: four discounts, three seeds on digits, two on phones; quick: carry or not, short.",
         output_dir="results/discounts",
         resume=True,
     )

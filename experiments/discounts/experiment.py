@@ -64,7 +64,7 @@ class Config:
 PRESETS = {
     "full": Config(),
     "quick": Config(
-        discounts=(1.0,), train=1_000, validation=500, epochs=2, seeds=(0,), sentences=2, steps=60, phone_seeds=(0,)
+        discounts=(1.0,), hyper_batch=5, train=500, validation=500, seeds=(0,), sentences=2, steps=50, phone_seeds=(0,)
     ),
 }
 
