@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
 from rfho2.core import errors, loops, nest
 from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
 from rfho2.hypergradients.engine import Engine, OfflineEngine, OnlineEngine
-from rfho2.hypergradients.episodes import ParamsFunction
 from rfho2.hypergradients.together import Together
-from rfho2.hypergradients.vectorise import stack
-
-Mean = Callable[[Nest, Hypers, tf.Tensor], tuple[HyperGradient, Norms]]
-"""(params or ParamsFunction, hypers, k) -> the mean hypergradient and the mean norms."""
+from rfho2.hypergradients.vectorise import Stacked, stack
 
 
 def average(engine: Engine, n: int, together: bool = False) -> AverageEngine:
@@ -65,30 +60,44 @@ class AverageEngine(OfflineEngine):
 
     def __init__(self, engine: OfflineEngine, n: int, together: bool):
         settings = {"method": "average", "n": n, "together": together, "engine": dict(engine.settings)}
-        mean = all_together(engine, n) if together else one_after_the_other(engine, n)
-        super().__init__(engine.problem, mean, settings, engine.settings["jit_compile"])
-        self.report = engine.report
+        how = AllTogether(engine, n) if together else OneAfterTheOther(engine, n)
+        super().__init__(engine.problem, how.mean, settings, engine.settings["jit_compile"])
+        self.report, self._how = engine.report, how
         if engine.rebuild is not None:
             rebuild = engine.rebuild
             self.rebuild = lambda problem: AverageEngine(rebuild(problem), n, together)
 
-    def uncompiled(self, params: Nest, hypers: Hypers, k: tf.Tensor, *more: Any) -> tuple[HyperGradient, Norms]:
-        """(hypergradient, norms) of what `start` returned, for use inside another graph; each episode has its own params."""
-        return self._function(params, hypers, k)
+    def episode_params(self, function: Callable[[tf.Tensor], Nest], k: tf.Tensor) -> Nest:
+        """What the episodes of hyper-iteration k start from."""
+        return self._how.episode_params(function, k)
 
 
-def one_after_the_other(engine: OfflineEngine, n: int) -> Mean:
+class OneAfterTheOther:
     """The mean over n episodes, in a loop whose body is one hypergradient."""
 
-    def mean(params: Nest, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, Norms]:
+    def __init__(self, engine: OfflineEngine, n: int):
+        self.engine, self.n = engine, n
+
+    def episode_params(self, function: Callable[[tf.Tensor], Nest], k: tf.Tensor) -> Nest:
+        """The params of all episodes, which take little memory beside the states of one training."""
+        return stack(lambda episode: self.engine.episode_params(function, episode), k, self.n)
+
+    def mean(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, Norms]:
+        """(hypergradient, norms) from the params of all episodes."""
+        n = self.n
+
         # A function of its own, so that the sums can be started at 0 without tracing an episode twice.
-        episode = tf.function(engine.uncompiled, autograph=False)
-        first = episode.get_concrete_function(params, hypers, k).structured_outputs
+        @tf.function(autograph=False)
+        def episode(i: tf.Tensor) -> tuple[HyperGradient, Norms]:
+            own = nest.map(lambda leaf: leaf[i], params.each) if isinstance(params, Stacked) else params
+            return self.engine.uncompiled(own, hypers, k * n + i)
+
+        first = episode.get_concrete_function(tf.TensorSpec([], tf.int32)).structured_outputs
         if not isinstance(first[0], HyperGradient):
-            raise TypeError(f"engine is {type(engine).__name__}, which is divided over processes and cannot be averaged.")
+            raise TypeError(f"engine is {type(self.engine).__name__}, which cannot be averaged: processes share its work.")
 
         def add(carry: tuple[Nest, Nest], i: tf.Tensor) -> tuple[Nest, Nest]:
-            (value, grads, state), norms = episode(params, hypers, k * n + i)
+            (value, grads, state), norms = episode(i)
             return nest.add(carry[0], (value, grads, norms)), state
 
         (value, grads, state), norms = nest.map(lambda spec: tf.zeros(spec.shape, spec.dtype), first)
@@ -96,20 +105,20 @@ def one_after_the_other(engine: OfflineEngine, n: int) -> Mean:
         value, grads, norms = nest.map(lambda total: total / n, sums)
         return HyperGradient(value, grads, state), norms
 
-    return mean
 
-
-def all_together(engine: OfflineEngine, n: int) -> Mean:
+class AllTogether:
     """The mean over n episodes, by the same kind of engine for the problem of all of them."""
-    if engine.rebuild is None:
-        raise ValueError(
-            f"together is True, but {type(engine).__name__} cannot be vectorised over episodes; use together=False."
-        )
-    rebuilt = engine.rebuild(Together.of(engine.problem, n))
 
-    def mean(params: Nest, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, Norms]:
-        start = ParamsFunction(lambda k: stack(params, k, n), params.dtype) if isinstance(params, ParamsFunction) else params
-        (value, grads, states), norms = rebuilt.uncompiled(start, hypers, k)
+    def __init__(self, engine: OfflineEngine, n: int):
+        if engine.rebuild is None:
+            raise ValueError(f"together is True, but {type(engine).__name__} cannot be vectorised; use together=False.")
+        self.engine, self.n = engine.rebuild(Together.of(engine.problem, n)), n
+
+    def episode_params(self, function: Callable[[tf.Tensor], Nest], k: tf.Tensor) -> Nest:
+        """The params of all episodes."""
+        return self.engine.episode_params(lambda k: stack(function, k, self.n), k)
+
+    def mean(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, Norms]:
+        """(hypergradient, norms) from the params of all episodes."""
+        (value, grads, states), norms = self.engine.uncompiled(params, hypers, k)
         return HyperGradient(value, grads, nest.map(lambda leaf: leaf[-1], states)), norms
-
-    return mean

@@ -113,7 +113,8 @@ class OfflineEngine(Engine):
 
     Args:
       problem: what to differentiate; its `steps` may not be None.
-      hypergradient: (params, hypers, k) -> (hypergradient, norms), to be compiled.
+      hypergradient: (params, hypers, k) -> (hypergradient, norms), to be compiled; as `uncompiled` it can be used inside
+        another graph.
       settings: "method" and the method's own settings.
       jit_compile: None tries XLA and falls back to the graph; True or False insists.
       rebuild: another problem -> the same engine for it, which `rf.average(together=True)` needs.
@@ -135,8 +136,10 @@ class OfflineEngine(Engine):
         self.rebuild = rebuild
         self.report: Callable[[tf.Tensor, Norms], None] = lambda k, norms: None  # looks at the norms of hyper-iteration k
         self._norms: Norms = {}
-        self._function = hypergradient
-        self._compiled = Compiled(self.uncompiled, jit_compile)
+        self.uncompiled = hypergradient
+        self._compiled = Compiled(hypergradient, jit_compile)
+        # Never by XLA, which draws other random numbers than the graph, and on a CPU far more slowly.
+        self._episode_params = Compiled(self.episode_params, jit_compile=False)
 
     @property
     def jit_compiled(self) -> bool:
@@ -151,7 +154,8 @@ class OfflineEngine(Engine):
     def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
         """The hypergradient of training from `params` with `hypers`; k selects the validation batch."""
         first, hypers = self.validated(params, hypers)
-        return self._hypergradient(episodes.carried(params, first), hypers, tf.convert_to_tensor(k, tf.int32))
+        k = tf.convert_to_tensor(k, tf.int32)
+        return self._hypergradient(self._params_at(episodes.carried(params, first), k), hypers, k)
 
     def start(self, params: Nest, hypers: Hypers) -> Nest:
         """The params, or the function k -> params, from which every hyper-iteration starts."""
@@ -160,12 +164,15 @@ class OfflineEngine(Engine):
     def advance(self, carry: Nest, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Nest]:
         """Hyper-iteration k."""
         hypers = errors.checked_hypers(hypers, episodes.example(carry))
-        return self._hypergradient(carry, hypers, tf.convert_to_tensor(k, tf.int32)), carry
+        k = tf.convert_to_tensor(k, tf.int32)
+        return self._hypergradient(self._params_at(carry, k), hypers, k), carry
 
-    def uncompiled(self, params: Nest, hypers: Hypers, k: tf.Tensor, *more: Any) -> Any:
-        """(hypergradient, norms) of what `start` returned, for use inside another graph."""
-        first = params(k) if isinstance(params, episodes.ParamsFunction) else params
-        return self._function(first, hypers, k, *more)
+    def episode_params(self, function: Callable[[tf.Tensor], Nest], k: tf.Tensor) -> Nest:
+        """What hyper-iteration k starts from if the params are a function."""
+        return function(k)
+
+    def _params_at(self, carry: Nest, k: tf.Tensor) -> Nest:
+        return self._episode_params(carry, k) if isinstance(carry, episodes.ParamsFunction) else carry
 
     def _hypergradient(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         """As `__call__`, for inputs that were validated."""

@@ -16,8 +16,7 @@ from rfho2.core.types import Nest
 class ParamsFunction:
     """A pure function k -> params in the place of params.
 
-    To TensorFlow it is a nest without leaves: a checkpoint stores nothing of it, and a compiled function is traced once for
-    each function.
+    To TensorFlow it is a nest without leaves: a checkpoint stores nothing of it, and what is compiled for it is traced once.
 
     Attributes:
       function: k -> params, where k is an int32 scalar.
