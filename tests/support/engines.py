@@ -31,6 +31,8 @@ ENGINES = {
     "chunked": Method(lambda problem, **options: rf.forward(problem, chunk=2, **options), "sensitivity"),
     "real_time": Method(_real_time(), "sensitivity"),
     "real_time_without_carry": Method(_real_time(carry=False), "sensitivity"),
+    "average": Method(lambda problem, **options: rf.average(rf.reverse(problem, **options), 2), "adjoint"),
+    "together": Method(lambda problem, **options: rf.average(rf.reverse(problem, **options), 2, together=True), "adjoint"),
     "real_time_in_reverse": Method(_real_time(mode="reverse"), "adjoint"),
 }
 
