@@ -52,64 +52,61 @@ def vectorised(function: Callable[..., Nest], own: tuple[Nest, ...], hypers: Hyp
       function: of one episode.
       own: what each episode has for itself, stacked.
       hypers: shared by all episodes.
-      batch: `Stacked`, or shared by all episodes and not differentiated.
+      batch: `Stacked`, or shared by all episodes; not differentiated.
     """
-    stacked = isinstance(batch, Stacked)
-    inputs = (own, batch.each if stacked else ())
-
-    def single(leaves: list[tf.Tensor], hypers: Hypers) -> list[tf.Tensor]:
-        mine, examples = _filled(inputs, leaves)
-        result = function(*mine, hypers, examples if stacked else batch)
-        structure.append(result)
-        return [tf.identity(leaf) for leaf in _tensors(result)]
-
     structure: list[Nest] = []
-    results = _mapped(single, _tensors(inputs), dict(hypers))
+
+    def single(leaves: list[tf.Tensor], hypers: Hypers, examples: list[tf.Tensor]) -> list[tf.Tensor]:
+        mine = _filled(batch.each, examples) if isinstance(batch, Stacked) else batch
+        structure.append(function(*nest.pack(own, leaves), hypers, mine))
+        return [tf.identity(leaf) for leaf in nest.flatten(structure[-1])]
+
+    examples = _tensors(batch.each) if isinstance(batch, Stacked) else []
+    results = _mapped(single, nest.flatten(own), dict(hypers), examples)
     return nest.pack(structure[0], results)
 
 
-def _mapped(
-    single: Callable[[list[tf.Tensor], Hypers], list[tf.Tensor]], own: list[tf.Tensor], hypers: dict[str, tf.Tensor]
-) -> list[tf.Tensor]:
-    """single(own[i], hypers) for all i; differentiable with respect to `own` and `hypers`."""
+Single = Callable[[list[tf.Tensor], Hypers, list[tf.Tensor]], list[tf.Tensor]]
+"""(own, hypers, examples) of one episode -> results."""
+
+
+def _mapped(single: Single, own: list[tf.Tensor], hypers: Hypers, examples: list[tf.Tensor]) -> list[tf.Tensor]:
+    """single(own[i], hypers, examples[i]) for all i; differentiable with respect to `own` and `hypers`."""
 
     @tf.custom_gradient
     def mapped(*leaves: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[tf.Tensor | None]]]:
-        own, values = list(leaves[: len(leaves) - len(hypers)]), leaves[len(leaves) - len(hypers) :]
-        shared = dict(zip(hypers, values, strict=True))
+        mine, shared = list(leaves[: len(own)]), dict(zip(hypers, leaves[len(own) :], strict=True))
 
         def pull_back(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
-            return _pulled_back(single, own, shared, list(upstream))
+            return _pulled_back(single, mine, shared, examples, list(upstream))
 
-        return tf.vectorized_map(unconverted(lambda mine: single(mine, shared)), own, warn=False), pull_back
+        forward = unconverted(lambda pair: single(pair[0], shared, pair[1]))
+        return tf.vectorized_map(forward, (mine, examples), warn=False), pull_back
 
     results = mapped(*own, *hypers.values())
     return list(results) if isinstance(results, list | tuple) else [results]
 
 
 def _pulled_back(
-    single: Callable[..., list[tf.Tensor]], own: list[tf.Tensor], shared: dict[str, tf.Tensor], upstream: list[tf.Tensor]
+    single: Single, own: list[tf.Tensor], shared: Hypers, examples: list[tf.Tensor], upstream: list[tf.Tensor]
 ) -> list[tf.Tensor | None]:
-    """The derivatives of sum upstream . single(own, shared); None where there is none."""
-    floating = [i for i, leaf in enumerate(own) if leaf.dtype.is_floating]
+    """The derivatives of sum upstream . single(own, shared, examples) by own and shared; None where there is none."""
     connected: list[bool] = []
 
     @unconverted
-    def pull_one(pair: tuple[list[tf.Tensor], list[tf.Tensor]]) -> list[tf.Tensor]:
-        mine, up = pair
-        sources = [*(mine[i] for i in floating), *shared.values()]
+    def pull_one(parts: tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]) -> list[tf.Tensor]:
+        sources = [*parts[0], *shared.values()]
         with tf.GradientTape() as tape:
             tape.watch(sources)
-            results = single(mine, shared)
-        derivatives = tape.gradient(results, sources, up)
+            results = single(parts[0], shared, parts[1])
+        derivatives = tape.gradient(results, sources, parts[2])
         connected[:] = [derivative is not None for derivative in derivatives]
         return [tf.convert_to_tensor(derivative) for derivative in derivatives if derivative is not None]
 
-    rows = iter(tf.vectorized_map(pull_one, (own, upstream), warn=False))
+    rows = iter(tf.vectorized_map(pull_one, (own, examples, upstream), warn=False))
     derivatives = [next(rows) if is_connected else None for is_connected in connected]
-    by_own = dict(zip(floating, derivatives, strict=False))
-    by_shared = [None if row is None else tf.reduce_sum(row, axis=0) for row in derivatives[len(floating) :]]
-    return [*(by_own.get(i) for i in range(len(own))), *by_shared]
+    of_all = [None if row is None else tf.reduce_sum(row, axis=0) for row in derivatives[len(own) :]]
+    return [*derivatives[: len(own)], *of_all]
 
 
 def _depends(traced: Any) -> bool:
