@@ -46,7 +46,7 @@ def plan(config: Config, output: Path, hypertorch: str | None) -> Iterator[Part]
     yield Part("times", cleaning, output / "runs" / "times.json")
     for steps in (None, *config.memory_steps):
         yield Part("memory", {"steps": steps}, output / "runs" / f"memory_{steps or 'plain'}.json")
-    yield Part("honesty", {"hypertorch": hypertorch}, output / "runs" / f"honesty{without}.json")
+    yield Part("honesty", {**cleaning, "hypertorch": hypertorch}, output / "runs" / f"honesty{without}.json")
     for name, path in solved.items():
         for framework in FRAMEWORKS:
             kept = output / "runs" / f"rows_{slug(name)}_{framework}.jsonl"

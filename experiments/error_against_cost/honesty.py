@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 import rfho2 as rf
-from experiments.error_against_cost import honesty_peers, hypertorch_peer, jaxopt_peer
+from experiments.error_against_cost import alone, honesty_peers, hypertorch_peer, jaxopt_peer, problems
 from experiments.error_against_cost.small_problems import Equilibrium, Ridge, betty_cg
 from experiments.error_against_cost.tasks import Row
 from rfho2.core.types import Hypers
@@ -128,9 +128,23 @@ def hypertorch_rows(directory: str | None) -> list[Row]:
     ]  # fmt: skip
 
 
-def jaxopt_rows() -> list[Row]:
+def compiled(case: problems.Case, reference: problems.Reference) -> Row:
+    """jaxopt under `jax.jit` as users write it: in JAX 0.10.2 on a CPU, CG meets NaN and returns where it started, 0."""
+    options = jaxopt_peer.COMPILER_OPTIONS
+    peer = jaxopt_peer.Jaxopt(case)
+    theirs, right = (peer.from_solution(reference.w, "CG", 100, options=o)() for o in ({}, options))
+    ours = alone.rfho2_solver(case, reference.w)(100)()
+    with_options = f"{off(right, reference.gradient)} without YNN"
+    texts = off(theirs, reference.gradient), with_options, off(ours, reference.gradient)
+    return row(
+        f"{case.hypers.size:,} digits, compiled, float32", "jaxopt: CG", *texts, "a NaN stays a NaN, and the driver raises"
+    )
+
+
+def jaxopt_rows(case: problems.Case, reference: problems.Reference) -> list[Row]:
     """Rows about jaxopt."""
     jaxopt_peer.load()
+    digits = compiled(case, reference)  # first: the others turn 64 bits on
     r, large, e = Ridge(), Ridge(60, 40, 40, 20), Equilibrium()
     peer, scale = honesty_peers.JaxoptSmall(), 1e-25
     w, computed = r.after(4)
@@ -145,6 +159,7 @@ def jaxopt_rows() -> list[Row]:
         row("4 steps of training: norm", "jaxopt", sizes[0], f"{sizes[1]} of what was computed", sizes[2], unsettled),
         row("default tolerance, 40 weights", "jaxopt", errors[0], "error 0", errors[1], residual),
         row("objective times 1e-25, float32", "jaxopt: CG", scaled[0], "error 0", scaled[1], tiny_says),
+        digits,
     ]
 
 
@@ -165,11 +180,11 @@ def betty_rows() -> list[Row]:
     return rows
 
 
-def table_rows(hypertorch: str | None) -> list[Row]:
+def table_rows(hypertorch: str | None, case: problems.Case, reference: problems.Reference) -> list[Row]:
     """All rows; where a peer is missing, one row says so."""
     parts: dict[str, Callable[[], list[Row]]] = {
         "hypertorch": functools.partial(hypertorch_rows, hypertorch),
-        "jaxopt": jaxopt_rows,
+        "jaxopt": functools.partial(jaxopt_rows, case, reference),
         "Betty": betty_rows,
     }
     rows = []

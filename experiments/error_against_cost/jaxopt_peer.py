@@ -84,11 +84,15 @@ class Jaxopt:
         start = self.jnp.zeros(self.case.shape)
         return self._compiled(functools.partial(self._trained, steps), start, solver, iterations)
 
-    def from_solution(self, w: np.ndarray, solver: str, iterations: int) -> Callable[[], np.ndarray]:
+    def from_solution(
+        self, w: np.ndarray, solver: str, iterations: int, options: dict[str, str] = COMPILER_OPTIONS
+    ) -> Callable[[], np.ndarray]:
         """Solution alone, at a given w."""
-        return self._compiled(lambda w, h, train: w, self.jnp.asarray(w, self.jnp.float32), solver, iterations)
+        return self._compiled(lambda w, h, train: w, self.jnp.asarray(w, self.jnp.float32), solver, iterations, options)
 
-    def _compiled(self, train: Callable[..., Any], start: Any, solver: str, iterations: int) -> Callable[[], np.ndarray]:
+    def _compiled(
+        self, train: Callable[..., Any], start: Any, solver: str, iterations: int, options: dict[str, str] = COMPILER_OPTIONS
+    ) -> Callable[[], np.ndarray]:
         """The tolerance ends CG only where float32 ends too; with 0 it would go on to 0 / 0."""
         from jaxopt import implicit_diff, linear_solve
 
@@ -98,7 +102,7 @@ class Jaxopt:
         def response(h: Any, start: Any, train: Any, validation: Any) -> Any:
             return self.jnp.mean(self._errors(solution(start, h, train), *validation))
 
-        gradient = self.jax.jit(self.jax.grad(response), compiler_options=COMPILER_OPTIONS)
+        gradient = self.jax.jit(self.jax.grad(response), compiler_options=options)
         return lambda: np.asarray(gradient(self.hypers, start, self.train, self.validation))
 
 

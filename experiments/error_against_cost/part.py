@@ -42,9 +42,9 @@ def do(kind: str, config: Config, hypertorch: str | None = None, **arguments: An
         return []
     if kind == "memory":
         return [bounds.measure_memory(config.hidden, arguments["steps"])]
-    if kind == "honesty":
-        return honesty.table_rows(hypertorch)
     case, reference = case_of(config, "cleaning"), measure.read_reference(Path(arguments["solved"]))
+    if kind == "honesty":
+        return honesty.table_rows(hypertorch, case, reference)
     if kind == "times":
         return bounds.compare_times(case, reference, 2 * config.rounds)
     assert kind == "alone"

@@ -76,6 +76,6 @@ def test_rows_of_missing_peers_say_so(monkeypatch):
     for name in ("hypertorch_rows", "jaxopt_rows"):
         monkeypatch.setattr(honesty, name, absent)
     monkeypatch.setattr(honesty, "betty_rows", list)
-    rows = honesty.table_rows(None)
+    rows = honesty.table_rows(None, None, None)
     assert [row.get("missing") for row in rows][:2] == ["No module named 'jaxopt'"] * 2
     assert {row["how"] for row in rows[2:]} == {"read"}
