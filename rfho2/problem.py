@@ -112,7 +112,7 @@ class Problem:
         return nest.norm(adjoints)
 
     def squares(self, sensitivity: Nest) -> tf.Tensor:
-        """The sum of the squares of Z, whose columns lie along the first axis; one for each episode, if there are several."""
+        """The sum of the squares of Z, whose columns lie along the first axis; one per episode, if there are several."""
         return nest.dot(sensitivity, sensitivity)
 
 
