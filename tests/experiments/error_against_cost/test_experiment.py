@@ -105,6 +105,7 @@ def test_without_a_peer_its_rows_say_so(monkeypatch, tmp_path):
 def test_forward_mode_is_left_out_where_the_hypers_are_many():
     (task,) = [t for t in tasks(SMALL, "cleaning", "rfho2") if t.method.name == "forward" and t.steps == 2]
     assert omitted(task, 64) is None
+    assert omitted(task, 65)
     assert omitted(task, 5000) == "forward mode with 5,000 hypers: 79 trainings with 64 columns of Z each"
 
 

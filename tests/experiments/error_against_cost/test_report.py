@@ -30,6 +30,7 @@ def rows_of_everything():
             "missing": "not reached",
         },
         {"solver": "jaxopt: CG", "iterations": 60, "error": 9e-4, "seconds": 0.2, "missing": None},
+        {"solver": "jaxopt: CG, transposed copy", "iterations": 60, "error": 9e-4, "seconds": 0.25, "missing": None},
         {"solver": "hypertorch: fixed point", "iterations": 1000, "error": 0.03, "seconds": 0.1, "missing": None},
         {"timed": "reverse", "steps": 100, "products": None, "error": 0.07, "seconds": 1.0},
         {"timed": "implicit", "steps": 100, "products": 50, "error": 0.004, "seconds": 0.55},
