@@ -26,7 +26,8 @@ def average(engine: Engine, n: int, together: bool = False) -> AverageEngine:
       engine: `rf.reverse(problem)`, `rf.forward(problem)` or `rf.implicit(problem)`; with its `jit_compile`.
       n: episodes in each hyper-iteration.
       together: False computes them one after the other, in the memory of one. True vectorises each training step over the
-        episodes: memory for n, and faster where one episode alone leaves the machine idle, as small networks do.
+        episodes: memory for n, and faster where one episode alone leaves the machine idle, as small networks do. With
+        `rf.implicit` the episodes then share one linear system, whose residual and products are reported.
 
     Returns:
       An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state)`.
