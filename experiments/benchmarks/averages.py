@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import tempfile
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -114,9 +115,10 @@ def run(config: Config) -> list[Row]:
 
 
 def _peaks(name: str, compiler: str, config: Config) -> dict[str, int]:
-    flags = [f"--episodes={config.episodes}", f"--memory_steps={config.memory_steps}"]
-    run_child = functools.partial(processes.last_line, "average_benchmark")
-    return {mode: int(run_child(f"--peak_of={name}/{compiler}/{mode}", *flags)) for mode in MODES}
+    with tempfile.TemporaryDirectory() as unused:  # this process has its own output_dir to itself
+        flags = [f"--episodes={config.episodes}", f"--memory_steps={config.memory_steps}", f"--output_dir={unused}"]
+        run_child = functools.partial(processes.last_line, "average_benchmark")
+        return {mode: int(run_child(f"--peak_of={name}/{compiler}/{mode}", *flags)) for mode in MODES}
 
 
 def table(rows: list[Row]) -> str:

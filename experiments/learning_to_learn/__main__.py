@@ -43,7 +43,7 @@ if __name__ == "__main__":
     define_flags(
         Config,
         PRESETS,
-        preset_help="full: 8,000 hyper-iterations for each number of points; quick: 1,000.",
+        preset_help="full: 8,000 hyper-iterations for each number of points; quick: 800.",
         output_dir="results/learning_to_learn",
         resume=True,
     )

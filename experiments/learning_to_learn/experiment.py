@@ -83,7 +83,7 @@ class Config:
         return Family(part, self.seed, shots, self.queries if part == "training" else self.test_queries)
 
 
-PRESETS = {"full": Config(), "quick": Config(hyper_iterations=1000, rate_iterations=300, test_tasks=300)}
+PRESETS = {"full": Config(), "quick": Config(hyper_iterations=800, rate_iterations=200, test_tasks=300)}
 
 Row = dict[str, Any]
 Callbacks = Callable[[str, Path | None], Sequence[rf.Callback]]
