@@ -45,10 +45,12 @@ def test_learning_rate_in_real_time():
     assert history.trajectories["learning_rate"][-1] > 1e-4
 
 
+@pytest.mark.slow
 def test_clean_labels():
     assert example("clean_labels").main(train=200, iterations=3, hidden=5) >= 0
 
 
+@pytest.mark.slow
 def test_weight_decay_per_layer(monkeypatch):
     monkeypatch.setattr(rf, "tune", functools.partial(rf.tune, method="reverse"))  # "auto" would time every engine first
     tuned = example("weight_decay_per_layer").main(train=200, steps=20, iterations=3)

@@ -34,7 +34,7 @@ if __name__ == "__main__":
     define_flags(
         Config,
         PRESETS,
-        preset_help="full: eight repetitions; quick: two, with fewer hyper-iterations.",
+        preset_help="full: six repetitions; quick: two, with fewer hyper-iterations.",
         output_dir="results/averaged_seeds",
         resume=True,
     )

@@ -163,6 +163,48 @@ EXPERIMENTS = (
         flags=" --preset=quick",
     ),
     Experiment(
+        "learning_to_learn", "Learning to learn",
+        "An initialisation and learning rates from which a network learns a sinusoid in five steps.",
+        "adapted_by",
+        (
+            Piece("table.md", "Mean squared error on fresh tasks before and after the steps, ± half a 95 % interval"),
+            Piece("adaptation.png", "A test task, and errors against steps"),
+        ),
+        flags=" --preset=quick",
+    ),
+    Experiment(
+        "averaged_seeds", "Tuned on one seed or on several",
+        "Hypers tuned on one random seed and on the average over eight, judged on fresh seeds.",
+        "tuned_on",
+        (
+            Piece("table.md", "Errors on fresh seeds; paired differences ± half a 95 % interval"),
+            Piece("fresh_seeds.png", "Validation error on fresh seeds, relative to the average over eight"),
+        ),
+        flags=" --preset=quick",
+    ),
+    Experiment(
+        "online_weights", "A weight for each example, in one training",
+        "Half of the training digits have a wrong label. Their weights are learned while the network trains.",
+        "best validation error",
+        (
+            Piece("table.md", "Errors, accuracies, and F1 of the digits doubted; means over seeds ± half the range"),
+            Piece("calibration.md", "How the settings were chosen"),
+            Piece("online_weights.png", "Validation error, weights and F1 against epochs"),
+        ),
+        flags=" --preset=quick",
+    ),
+    Experiment(
+        "discounts", "How far a hypergradient looks back",
+        "Discounts of the sensitivity in real time, with and without carry, compared by validation loss.",
+        "discount",
+        (
+            Piece("table.md", "Validation loss and test accuracy; means over seeds ± half the range"),
+            Piece("changes.md", "Changes of the validation loss relative to discount 1 with carry, in per cent"),
+            Piece("discounts.png", "Learning rate and validation loss along the trainings"),
+        ),
+        flags=" --preset=quick",
+    ),
+    Experiment(
         "error_against_cost", "Error against cost",
         "How near each method comes to the hypergradient at the solution, in which time and memory, beside other libraries.",
         "along",

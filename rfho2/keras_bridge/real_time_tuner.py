@@ -53,7 +53,8 @@ class RealTimeTuner:
       keep: "best" leaves the weights with the lowest validation loss at the end of a hyper-batch in the model, because with
         a learning rate that is still high the last ones are a matter of chance; "last" leaves the last ones.
       mode: "forward" or "reverse"; None chooses as above. After `fit`, the attribute `mode` says which it was.
-      carry, discount: see `rf.real_time`; `carry=True` asks for forward mode.
+      carry, discount: see `rf.real_time`; `carry=True` asks for forward mode. A discount of 0.99 looks back about 100 steps;
+        it had the lowest validation loss of those compared in `experiments.discounts`.
       ranges: {name: (low, high)} replaces default ranges.
       metrics: Keras metrics, for a model that is not compiled; a compiled model is evaluated as it was compiled.
       validation_batch: number of validation examples that each hypergradient uses.
@@ -89,7 +90,7 @@ class RealTimeTuner:
         keep: str = "best",
         mode: str | None = None,
         carry: bool | None = None,
-        discount: float = 1.0,
+        discount: float = 0.99,
         batch_norm: str = "batch",
         seed: int = 0,
         jit_compile: bool | None = None,

@@ -40,7 +40,7 @@ def test_zeros_have_no_sign():
         assert not np.any(np.signbit(x[x == 0])), constraint
 
 
-@both_dtypes
+@quick_in_float64
 @every_set
 def test_projection_is_feasible_idempotent_and_equal_to_the_reference(constraint, dtype):
     rng = np.random.default_rng(seed(1))

@@ -9,7 +9,7 @@ from tests.support.processes import launch
 @pytest.mark.parametrize(
     ("mode", "methods"),
     [
-        ("graph", ["reverse", "forward"]),
+        ("graph", ["reverse"]),
         pytest.param("graph", list(ENGINES), marks=pytest.mark.slow),
         pytest.param("jit", list(ENGINES), marks=pytest.mark.slow),
     ],

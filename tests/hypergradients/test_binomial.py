@@ -64,7 +64,8 @@ def test_checkpointed_equals_plain_for_the_other_optimisers(optimiser):
     compare("quadratic", optimiser, 7, 3, tf.float64, False)
 
 
-@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "jit"])
+@pytest.mark.slow
+@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "jit"])
 def test_checkpointed_replays_shuffled_batches(jit_compile):
     compare("shuffled_network", "momentum", 13, 3, tf.float64, jit_compile)
 

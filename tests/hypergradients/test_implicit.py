@@ -37,11 +37,21 @@ def close(actual, expected, rtol=1e-6):
     np.testing.assert_allclose(actual, expected, rtol=rtol, atol=rtol * np.max(np.abs(expected)))
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "jit"])
+QUICK_XLA = [("gradient", "cg"), ("step", "fixed_point")]
+
+
 @pytest.mark.parametrize(
-    ("condition", "solver"),
-    list(itertools.product(("gradient", "step"), ("cg", "bicgstab", "normal", "fixed_point"))),
-    ids=lambda value: value,
+    ("condition", "solver", "jit_compile"),
+    [
+        pytest.param(
+            *pair,
+            jit,
+            id=f"{'-'.join(pair)}-{'jit' if jit else 'graph'}",
+            marks=pytest.mark.slow if jit and pair not in QUICK_XLA else (),
+        )
+        for pair in itertools.product(("gradient", "step"), ("cg", "bicgstab", "normal", "fixed_point"))
+        for jit in (False, True)
+    ],
 )
 def test_every_solver_has_the_golden_hypergradient_of_ridge_regression(condition, solver, jit_compile):
     found, norms = hypergradient(family.ridge(), condition=condition, solver=solver, jit_compile=jit_compile)
@@ -86,13 +96,26 @@ def test_golden_hypergradients(case, jit_compile):
 def test_few_iterations_give_the_golden_partial_sums():
     case, state = solved()
     start = case._replace(params=state)
-    for iterations, name in ((1, "g_neumann_0"), (2, "g_neumann_1"), (6, "g_neumann_5"), (51, "g_neumann_50")):
+    for iterations, name in ((1, "g_neumann_0"), (6, "g_neumann_5")):
         found, norms = hypergradient(start, 1, condition="step", solver="fixed_point", iterations=iterations)
         close(found.grads["rho"], GOLDEN["ridge_exp"][name])
         assert int(norms["products"]) == iterations - 1
-    for iterations in (1, 2, 3):
+    for iterations in (1, 2):
         found, _ = hypergradient(start, 1, solver="cg", iterations=iterations)
         close(found.grads["rho"], GOLDEN["ridge_exp"][f"g_cg_{iterations}"])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:rf.implicit")
+def test_more_iterations_and_other_dynamics_give_the_golden_partial_sums():
+    case, state = solved()
+    start = case._replace(params=state)
+    for iterations, name in ((2, "g_neumann_1"), (51, "g_neumann_50")):
+        found, norms = hypergradient(start, 1, condition="step", solver="fixed_point", iterations=iterations)
+        close(found.grads["rho"], GOLDEN["ridge_exp"][name])
+        assert int(norms["products"]) == iterations - 1
+    found, _ = hypergradient(start, 1, solver="cg", iterations=3)
+    close(found.grads["rho"], GOLDEN["ridge_exp"]["g_cg_3"])
     dynamics = rf.momentum(case.loss, 0.1, 0.5)
     for iterations, name in ((2, "g_neumann_1"), (6, "g_neumann_5")):
         found, _ = hypergradient(start, 1, dynamics, condition="step", solver="fixed_point", iterations=iterations)
@@ -113,7 +136,7 @@ def test_reverse_from_a_solved_state_is_the_partial_sum(dynamics):
             dataclasses.replace(short, steps=1), "step", "fixed_point", steps, jit_compile=False, tolerance=0
         )
         expected = rf.reverse(short, jit_compile=False)(state, case.hypers).grads["rho"]
-        close(engine(state, case.hypers).grads["rho"], expected, 1e-11)
+        close(engine(state, case.hypers).grads["rho"], expected, 1e-12)
 
 
 def test_away_from_a_solution_it_predicts_the_change_and_warns_once():
@@ -334,6 +357,7 @@ def test_the_optimiser_does_not_matter_to_the_condition_of_the_gradient(optimise
     close(found.grads["rho"], GOLDEN["ridge_exp"]["g"])
 
 
+@pytest.mark.slow
 def test_the_check_compares_with_differences_of_the_solved_training():
     case = family.ridge()
     whole, short = problem(case, 150), problem(case, 12)

@@ -131,7 +131,7 @@ def test_a_discount_in_forward_mode(name, carry):
     assert_recursion(CASES[name], 0.7, carry)
 
 
-@pytest.mark.parametrize("name", ["running", "several", "streamed", "shifted"])
+@pytest.mark.parametrize("name", ["running", "several", "streamed", pytest.param("shifted", marks=pytest.mark.slow)])
 def test_one_step(name):
     assert_recursion(CASES[name], 0, carry=False)
 

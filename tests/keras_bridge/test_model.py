@@ -71,7 +71,7 @@ def assert_modes_agree(problem, params, name, value, h=1e-5):
 
 
 @pytest.mark.parametrize(
-    ("make", "shape"), [(models.convolutional, IMAGES), pytest.param(models.subclassed, (4,), marks=pytest.mark.slow)]
+    ("make", "shape"), [pytest.param(models.convolutional, IMAGES, marks=pytest.mark.slow), (models.subclassed, (4,))]
 )
 def test_reverse_forward_and_differences_agree(make, shape):
     wrapped, problem = models.cross_entropy_problem(make(), shape)

@@ -141,6 +141,7 @@ def test_recurrent_layers_work_in_reverse_mode_and_are_refused_in_forward_mode(l
         rf.forward(problem, jit_compile=False)(wrapped.params, {"lr": 0.1})
 
 
+@pytest.mark.slow
 @RECURRENT
 def test_unrolled_recurrent_layers_work_in_forward_mode(layer):
     wrapped, problem = recurrent(layer, 2, check=False, unroll=True)

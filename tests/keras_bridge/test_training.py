@@ -32,6 +32,7 @@ def test_label_smoothing_regularisers_and_dropout(batch_norm):
     assert not batch_norm or np.max(np.abs(norm.moving_mean.numpy())) > 1e-3
 
 
+@pytest.mark.slow
 def test_each_output_can_have_a_weight():
     x = keras.Input([4])
     hidden = keras.layers.Dense(6, "tanh")(x)

@@ -8,6 +8,8 @@ from unittest import mock
 import matplotlib.image
 import numpy as np
 
+from experiments.averaged_seeds import experiment as seeds_experiment
+from experiments.averaged_seeds import report as seeds_report
 from experiments.benchmarks import peers
 from experiments.common.results import write_results, write_text
 from experiments.complexity import experiment as complexity_experiment
@@ -16,10 +18,16 @@ from experiments.complexity.slopes import SlopeConfig
 from experiments.complexity.tasks import METHODS
 from experiments.data_hyper_cleaning import experiment as cleaning_experiment
 from experiments.data_hyper_cleaning import report as cleaning_report
+from experiments.discounts import experiment as discounts_experiment
+from experiments.discounts import report as discounts_report
 from experiments.error_against_cost import report as error_report
 from experiments.error_against_cost import tasks as error_tasks
 from experiments.keras_real_time import experiment as keras_experiment
 from experiments.keras_real_time import report as keras_report
+from experiments.learning_to_learn import experiment as learning_experiment
+from experiments.learning_to_learn import report as learning_report
+from experiments.online_weights import experiment as online_experiment
+from experiments.online_weights import report as online_report
 from experiments.phone_classification import config as phone_config
 from experiments.phone_classification import report as phone_report
 from experiments.real_time_digits import experiment as digits_experiment
@@ -161,6 +169,38 @@ def warm(directory):
     fill(directory, warm_experiment.Config(), rows, {}, {"table.md": warm_report.table(rows)}, ["objective"])
 
 
+def learning(directory):
+    """Learning to learn."""
+    row = {"shots": 5, "adapted_by": learning_experiment.LEARNED, "rates": [0.0057], "less_than_pretrained": [2.0, 0.1]}
+    rows = [{**row, "error": [3.1, 0.242], "half_interval": [0.2, 0.02], "ratio_to_pretrained": 0.108}]
+    texts = {"table.md": learning_report.table(rows, steps=1)}
+    fill(directory, learning_experiment.Config(), rows, {}, texts, ["adaptation"])
+
+
+def seeds(directory):
+    """Tuned on one seed or on several."""
+    config = seeds_experiment.Config()
+    row = {"repetition": 0, "own_seeds": 0.61, "validation": 0.6264, "worst": 0.67, "failed": 0, "test": 0.62}
+    row |= {"tuned_on": seeds_experiment.average_name(config), "trainings": 320, "test_accuracy": 0.8}
+    rows = [{**row, "hypers": kind} for kind in seeds_experiment.KINDS]
+    fill(directory, config, rows, {}, {"table.md": seeds_report.table(config, rows)}, ["fresh_seeds"])
+
+
+def online(directory):
+    """A weight for each example, in one training."""
+    row = {"method": online_experiment.ONLINE, "seed": 0, "validation error": 0.35, "best validation error": 0.34}
+    rows = [{**row, "test accuracy": 0.899, "best test accuracy": 0.9, "F1": 0.921, "F1 of zeros": 0.9}]
+    texts = {"table.md": online_report.table(rows), "calibration.md": "| step | setting |\n|---|---|\n| 1 | chosen |\n"}
+    fill(directory, online_experiment.Config(), rows, {}, texts, ["online_weights"])
+
+
+def discounts(directory):
+    """Discounts."""
+    row = {"problem": "digits", "seed": 0, "discount": 1.0, "carry": True, "final": 0.2491, "best": 0.2, "test": 0.9}
+    texts = {"table.md": discounts_report.table([row]), "changes.md": "| setting | digits |\n|---|---|\n| 1 | +0.0 |\n"}
+    fill(directory, discounts_experiment.Config(), [row], {}, texts, ["discounts"])
+
+
 def others(root):
     """The experiments that write one table or figure, or only print."""
     settings = [{"setting": "steps", "value": 10, "f1": [0.0, 0.95, 0.9]}]
@@ -185,6 +225,7 @@ def others(root):
 def write_everything(root):
     """Something of each experiment, most of it under names that a user might choose."""
     named = {"a": cleaning, "b/cifar10_5_per_class": tasks, "c": phones, "d": costs, "e": errors, "f": warm}
+    named |= {"g": learning, "h": seeds, "i": online, "j": discounts}
     for place, make in named.items():
         with mock.patch.object(sys, "argv", [f"/somewhere/experiments/{make.__name__}.py", "--preset=quick"]):
             make(root / place)

@@ -23,6 +23,7 @@ def corpus(tmp_path_factory):
     return synthetic.write_corpus(tmp_path_factory.mktemp("speech") / "corpus", 8, 4, seed=0, progress=False)
 
 
+@pytest.mark.slow
 def test_the_bytes_are_determined_by_the_seed_and_not_by_the_size_of_the_corpus(tmp_path, corpus):
     small, other = (
         contents(synthetic.write_corpus(tmp_path / name, 2, 1, seed, progress=False))

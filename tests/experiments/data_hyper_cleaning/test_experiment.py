@@ -31,6 +31,7 @@ def second_outcome():
     return run(small(radius=(30.0, 60.0), seeds=(1,)), few_digits)
 
 
+@pytest.mark.slow
 def test_the_results_have_one_row_per_method_and_seed(outcome, second_outcome):
     rows = {(row["method"], row["seed"]): row for row in outcome.results}
     assert set(rows) == {(m, s) for m in ("oracle", "baseline", "DH-60") for s in (0, 1)}
@@ -43,23 +44,27 @@ def test_the_results_have_one_row_per_method_and_seed(outcome, second_outcome):
     assert json.loads(json.dumps(outcome.results)) == outcome.results
 
 
+@pytest.mark.slow
 def test_it_finds_corrupted_labels(outcome):
     """Half of them are wrong: guessing would have F1 = 0.5."""
     scores = [row["f1"] for row in outcome.results if row["method"] == "DH-60"]
     assert min(scores) > 0.7
 
 
+@pytest.mark.slow
 def test_the_sum_of_the_weights_stays_within_the_radius(outcome, second_outcome):
     for (radius, _), history in [*outcome.histories.items(), *second_outcome.histories.items()]:
         assert len(history) == small().hyper_iterations
         assert all(row["sum of weights"] <= radius * (1 + 1e-5) for row in history)
 
 
+@pytest.mark.slow
 def test_the_validation_error_falls(outcome, second_outcome):
     for history in [*outcome.histories.values(), *second_outcome.histories.values()]:
         assert history[-1]["value"] < history[0]["value"]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_results(outcome, second_outcome):
     first = [row for row in outcome.results if row["seed"] == 1]
     assert [row for row in second_outcome.results if row["method"] != "DH-30"] == first

@@ -81,6 +81,7 @@ def test_the_tuner_on_few_digits():
     assert 0 <= record["test"] <= 1
 
 
+@pytest.mark.slow
 def test_phones_are_trained_with_the_setting(monkeypatch):
     config, trainer = dataclasses.replace(FEW, hyper_batch=TINY.hyper_batch), tiny_trainer()
     monkeypatch.setattr(trainer, "tuned", trainer.tuned)  # what on_phones replaces comes back

@@ -12,6 +12,7 @@ from experiments.phone_classification import methods, network
 from tests.support.phones import TINY, tiny_speech, tiny_trainer
 
 
+@pytest.mark.slow
 def test_the_first_hypergradient_of_the_null_teacher():
     """Appendix C: with all hypers 0, that of eta is minus the validation gradient times the sum of training gradients."""
     trainer = tiny_trainer()

@@ -2,12 +2,15 @@
 
 import functools
 
+import pytest
+
 import rfho2 as rf
 from experiments.real_time_digits import report
 from experiments.real_time_digits.experiment import Config, run
 from tests.support.digits import few_digits
 
 
+@pytest.mark.slow
 def test_the_hypers_leave_the_null_teacher_and_the_error_falls(tmp_path, monkeypatch):
     monkeypatch.setattr(rf, "real_time", functools.partial(rf.real_time, jit_compile=False))
     config = Config(hidden=5, hyper_batch=3, hyper_iterations=4)

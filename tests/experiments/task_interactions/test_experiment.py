@@ -31,6 +31,7 @@ def outcome():
     return run(SMALL, few_features)
 
 
+@pytest.mark.slow
 def test_there_is_one_row_per_method_total_and_split(outcome):
     assert [row["method"] for row in outcome.results] == LABELS
     for row in outcome.results:
@@ -40,6 +41,7 @@ def test_there_is_one_row_per_method_total_and_split(outcome):
     assert set(outcome.interactions) == {(label, 0) for label in LABELS[1:]}
 
 
+@pytest.mark.slow
 def test_the_pace_is_the_median_of_the_seconds_of_a_hyper_iteration(outcome):
     assert set(outcome.pace) == {f"{label} seed 0" for label in LABELS}
     assert all(outcome.pace[name] < outcome.timing[name] / 2 for name in outcome.pace), "compiling does not count"
@@ -97,6 +99,7 @@ def test_a_features_file_is_that_of_one_data_set():
     assert (config.dataset, config.source) == ("cifar10", "file")
 
 
+@pytest.mark.slow
 def test_cifar_100_if_its_features_are_there():
     if not os.environ.get("RFHO2_CIFAR100_FEATURES"):
         pytest.skip("RFHO2_CIFAR100_FEATURES is not set")

@@ -23,6 +23,7 @@ def outcome(tmp_path_factory):
         return run(TINY, lambda seed: few_digits(), tmp_path_factory.mktemp("runs"))
 
 
+@pytest.mark.slow
 def test_each_method_has_a_row_and_the_control_does_not_move(outcome, tmp_path):
     rows, histories = outcome
     assert [row["method"] for row in rows] == list(METHODS)
