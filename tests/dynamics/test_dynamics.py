@@ -147,6 +147,7 @@ def test_lookups_whose_gradients_are_sparse():
         assert_agree(method(problem, jit_compile=False)(table, hypers).grads, numerical, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_dropout_masks_are_the_same_in_graph_and_under_xla():
     x = tf.constant(np.random.default_rng(0).normal(size=(30, 8)))
 

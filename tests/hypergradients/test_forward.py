@@ -11,7 +11,7 @@ from tests.support.problems import assert_agree, build
 
 def test_chunks_give_what_reverse_gives():
     """7 columns: one by one, an incomplete last chunk of separate and of vectorised columns, more than there are."""
-    problem, params, hypers = build("quadratic", "adam", steps=4)
+    problem, params, hypers = build("quadratic", "momentum", steps=4)
     backwards = rf.reverse(problem, jit_compile=False)(params, hypers)
     for chunk in (1, 3, 5, 99):
         forwards = rf.forward(problem, chunk=chunk, jit_compile=False)(params, hypers)

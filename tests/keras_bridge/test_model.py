@@ -102,6 +102,7 @@ def test_an_op_without_second_derivative_is_named():
         rf.from_keras(model)
 
 
+@pytest.mark.slow
 def test_embeddings_have_dense_gradients_in_both_modes():
     keras.utils.set_random_seed(0)
     layers = [keras.Input([5], dtype="int32"), keras.layers.Embedding(11, 4, dtype="float64")]

@@ -20,6 +20,7 @@ def test_it_learns_from_a_learning_rate_that_is_too_small_and_keeps_the_best_wei
     assert model.evaluate(*VALID, verbose=0)[0] == pytest.approx(history.trajectories["value"].min(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_it_learns_from_a_learning_rate_that_is_too_large_and_can_keep_the_last_weights():
     model = network()
     history = fit(tuner(model, hypers={"learning_rate": 3.0}, metrics=["accuracy"], keep="last"), epochs=5)

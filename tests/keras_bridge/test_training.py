@@ -19,7 +19,8 @@ def test_every_optimiser_tunes_weight_decay(optimizer):
     assert history.history["weight_decay"][0] != pytest.approx(TUNABLES["weight_decay"].start, rel=1e-4)
 
 
-@pytest.mark.parametrize("batch_norm", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["plain", "batch norm"])
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_norm", [False, True], ids=["plain", "batch norm"])
 def test_label_smoothing_regularisers_and_dropout(batch_norm):
     keras.utils.set_random_seed(0)
     layers = [keras.layers.Dense(8, "tanh", kernel_regularizer="l2"), keras.layers.Dropout(0.2), keras.layers.Dense(3)]

@@ -58,6 +58,7 @@ def test_without_refit_the_model_has_the_best_weights(tuned):
     assert validation_loss(result.model) == pytest.approx(result.result.best.value, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_each_layer_can_have_a_decoupled_weight_decay():
     options = {"per_layer": True, "optimizer": "adamw", "iterations": 2, "refit": False}
     decays = tune("reverse", ("weight_decay",), **options).hypers["weight_decay"]

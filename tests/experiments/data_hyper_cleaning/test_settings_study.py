@@ -2,12 +2,15 @@
 
 import functools
 
+import pytest
+
 import rfho2 as rf
 from experiments.data_hyper_cleaning import experiment as cleaning
 from experiments.data_hyper_cleaning import settings_study as study
 from tests.support.digits import few_digits
 
 
+@pytest.mark.slow
 def test_each_setting_runs_once(tmp_path, monkeypatch):
     monkeypatch.setattr(rf, "reverse", functools.partial(rf.reverse, jit_compile=False))
     monkeypatch.setattr(study, "VARIED", {"steps": (2, 3), "hyper_rate": (0.02,)})

@@ -40,6 +40,7 @@ def records(output):
     return experiment.run(ALL, tiny_speech, watch, output)
 
 
+@pytest.mark.slow
 def test_each_method_has_a_record(records):
     assert [(r["method"], r["fold"], r["seed"]) for r in records] == [(method, 1, 0) for method in METHODS]
     for record in records:

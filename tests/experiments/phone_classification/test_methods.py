@@ -10,6 +10,7 @@ from experiments.phone_classification.methods import Trainer
 from tests.support.phones import TINY, tiny_speech, tiny_trainer, validation_accuracy
 
 
+@pytest.mark.slow
 def test_fixed_hypers_train_to_the_end_and_keep_the_best():
     trainer = tiny_trainer()
     outcome = methods.fixed_hypers(trainer, methods.ALONE, early=False)

@@ -33,6 +33,7 @@ def test_the_first_hypergradient_of_the_null_teacher():
     assert float(grads["rho"]) == float(grads["mu"]) == 0.0, "nothing moves yet, so that these cannot matter"
 
 
+@pytest.mark.slow
 def test_real_time_moves_the_hypers_inside_their_sets():
     curve = methods.real_time(tiny_trainer(), methods.NULL_TEACHER).curve
     etas = [row["eta"] for row in curve]
@@ -41,6 +42,7 @@ def test_real_time_moves_the_hypers_inside_their_sets():
     assert curve[-1]["value"] < curve[0]["value"]
 
 
+@pytest.mark.slow
 def test_killed_training_in_real_time_resumes_bit_identically(tmp_path, monkeypatch):
     trainer = tiny_trainer()
     monkeypatch.setattr(trainer, "training", dataclasses.replace(TINY, checkpoint_every=2))

@@ -13,6 +13,7 @@ from tests.support.phones import TINY, tiny_trainer, validation_accuracy
 BUDGET = TINY.steps * TINY.plain_factor
 
 
+@pytest.mark.slow
 def test_a_search_keeps_its_best_trial_within_the_budget():
     points = [{"rho": 0.0, "eta": 0.0, "mu": 0.0}, {"rho": 0.0, "eta": 0.1, "mu": 0.5}, {"rho": 0.0, "eta": 1e3, "mu": 0.9}]
     scores = []

@@ -2,12 +2,15 @@
 
 import json
 
+import pytest
+
 from tests.support.binaries import run_binary
 
 NAME = "task_interactions"
 FAST = ["--hyper_iterations=4", "--steps=5", "--seeds=0", "--methods=HMTL-S", "--methods=Dinuzzo"]
 
 
+@pytest.mark.slow
 def test_it_writes_everything_and_resumes_from_what_is_there(tmp_path, monkeypatch):
     first = run_binary(NAME, f"--output_dir={tmp_path}", *FAST)
     assert first.code == 0, first.err[-2000:]

@@ -73,6 +73,7 @@ def test_the_validation_error_falls_and_the_first_of_the_best_is_kept():
     assert result.best.iteration == int(np.argmin(errors))
 
 
+@pytest.mark.slow
 def test_learning_rate_and_momentum_can_be_tuned_on_the_training_error():
     config = dataclasses.replace(SMALL, tune_optimizer=True, hyper_iterations=5)
     split = few_features(0)
