@@ -147,8 +147,8 @@ def tune(
     tuner = rf.HyperOptimizer(method.make(config, problem), optimizer, [rf.ProgressBar((), directory.name)])
     last = method.times * config.hyper_iterations
     for iterations in [*range(EVERY, last, EVERY), last] if method.until else [last]:
-        place = directory / "checkpoints"
-        yield tuner.run(cleaning.zeros(), start, iterations, place, resume or iterations > EVERY, checkpoint_every=EVERY)
+        yield tuner.run(cleaning.zeros(), start, iterations, directory / "checkpoints", resume, checkpoint_every=EVERY)
+        resume = True  # where this part ended
 
 
 def judge(config: Config, data: mnist.NoisySplit, l2: float, result: rf.Result) -> Row:

@@ -1,5 +1,6 @@
 """Warm implicit hypergradients on few digits: the rows, what they are judged by, and the control."""
 
+import dataclasses
 import functools
 import warnings
 
@@ -8,7 +9,7 @@ import pytest
 
 import rfho2 as rf
 from experiments.warm_cleaning import report
-from experiments.warm_cleaning.experiment import METHODS, Config, error, run, solution
+from experiments.warm_cleaning.experiment import METHODS, Config, error, run, solution, tune
 from tests.support.digits import few_digits
 
 TINY = Config(l2=(1e-2,), seeds=(0,), radius=20.0, steps=6, warm_steps=3, hyper_iterations=3)
@@ -34,6 +35,15 @@ def test_each_method_has_a_row_and_the_control_does_not_move(outcome, tmp_path):
     assert table.count("\n") == 8
     assert "| 1.00 |" in table
     assert (tmp_path / "objective.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(("name", "ends"), [("implicit, warm", [30]), ("implicit, warm, until as good", [10, 20, 30])])
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_is_resumed_only_if_asked_but_its_parts_continue_each_other(name, ends, resume, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(rf.HyperOptimizer, "run", lambda *args, **kwargs: calls.append((args[3], args[5])))
+    list(tune(dataclasses.replace(TINY, hyper_iterations=30), few_digits(), 1e-2, METHODS[name], tmp_path, resume))
+    assert calls == [(end, resume if end == ends[0] else True) for end in ends]
 
 
 def test_the_model_is_judged_at_the_solution():
