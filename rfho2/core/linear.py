@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from rfho2.core import loops, nest, ops
@@ -83,7 +84,7 @@ def cg(product: Product, b: Nest, start: Nest | None, iterations: int, tolerance
     [1.0, 2.0]
     """
     v, r, products = _first_residual(product, b, start)
-    target = _target(b, tolerance)
+    target = _target(b, _meaningful(tolerance, b))
 
     def unfinished(carry: Nest) -> tf.Tensor:
         i, _, _, _, rr, curvature = carry
@@ -111,7 +112,7 @@ def bicgstab(product: Product, b: Nest, start: Nest | None, iterations: int, tol
       product, b, start, iterations, tolerance: as in `cg`.
     """
     v, r, products = _first_residual(product, b, start)
-    target, shadow = _target(b, tolerance), r
+    target, shadow = _target(b, _meaningful(tolerance, b)), r
 
     def unfinished(carry: Nest) -> tf.Tensor:
         return (carry[0] < iterations) & (nest.dot(carry[2], carry[2]) > target)
@@ -148,7 +149,7 @@ def normal(
       product, b, start, iterations, tolerance: as in `cg`.
     """
     v, r, products = _first_residual(product, b, start)
-    target = _target(b, tolerance)
+    target = _target(b, _meaningful(tolerance, b))
 
     def unfinished(carry: Nest) -> tf.Tensor:
         i, _, r, _, gamma = carry
@@ -241,6 +242,13 @@ def _first_residual(product: Product, b: Nest, start: Nest | None) -> tuple[Nest
     if start is None:
         return nest.zeros_like(b), b, 0
     return start, nest.map(tf.subtract, b, product(start)), 1
+
+
+def _meaningful(tolerance: tf.Tensor, b: Nest) -> tf.Tensor:
+    """The tolerance, but not below the rounding of the dtype: a residual that is updated, not computed, would go on falling
+    to the smallest numbers, whose quotients lead away from the solution."""
+    dtype = nest.flatten(b)[0].dtype
+    return tf.maximum(tf.cast(tolerance, dtype), np.finfo(dtype.as_numpy_dtype).eps)
 
 
 def _target(b: Nest, tolerance: tf.Tensor) -> tf.Tensor:

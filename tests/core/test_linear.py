@@ -89,6 +89,18 @@ def test_float32_takes_right_hand_sides_of_any_size(name, size):
     np.testing.assert_allclose(flat(solution.v) / size, np.linalg.solve(SPD, B), rtol=2e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["cg", "normal"])
+def test_a_solution_is_kept_however_many_iterations_there_are(name):
+    """Far below rounding, the recursions would go on with products that are nothing but error, and lose the solution."""
+    rng = np.random.default_rng(0)
+    matrix, b, error = np.diag(np.linspace(0.5, 2.0, 50)), rng.normal(size=50), 1e-9 * rng.normal(size=50)
+    product = lambda v: tf.linalg.matvec(tf.constant(matrix, tf.float32), v) + tf.constant(error, tf.float32)  # noqa: E731
+    arguments = (product, product) if name == "normal" else (product,)
+    solution = tf.function(getattr(linear, name))(*arguments, tf.constant(b, tf.float32), None, 500, tf.constant(0.0))
+    np.testing.assert_allclose(solution.v, np.linalg.solve(matrix, b), atol=1e-5)
+    assert solution.products < 100
+
+
 def test_cg_stops_where_the_curvature_is_not_positive_and_keeps_the_last_good_iterate():
     solution = solve("cg", np.diag([4.0, 3, 2, 1, 1, -0.5]))
     assert float(solution.curvature) <= 0
