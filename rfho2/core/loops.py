@@ -7,7 +7,7 @@ Each is one graph node, whatever the number of steps, and runs under XLA and ove
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import tensorflow as tf
 
@@ -80,19 +80,26 @@ class Trajectory(NamedTuple):
         return read_slot(self.slots, index, self.structure)
 
 
-def record(body: Callable[[Nest, tf.Tensor], Nest], state: Nest, start: Time, steps: int) -> tuple[Trajectory, Nest]:
-    """As `fold`, but also saves the state *before* each step; returns (trajectory, last state)."""
+def record(
+    body: Callable[[Nest, tf.Tensor], Nest], state: Nest, start: Time, steps: Time, most: int | None = None
+) -> tuple[Trajectory, Nest]:
+    """As `fold`, but also saves the state *before* each step; returns (trajectory, last state).
+
+    Args:
+      most: the largest number of steps, if `steps` is a tensor.
+    """
 
     def advance(i: tf.Tensor, carry: Nest) -> tuple[tf.Tensor, Nest]:
         slots, state = carry
         return i + 1, (write_slot(slots, i, state), body(state, start + i))
 
-    slots, last = _while(steps, advance, (slots_for(state, steps), state))
+    size = steps if most is None else most
+    slots, last = _while(steps, advance, (slots_for(state, cast(int, size)), state))
     return Trajectory(slots, state), last
 
 
 def fold_back(
-    body: Callable[[Nest, Nest, tf.Tensor], Nest], carry: Nest, trajectory: Trajectory, start: Time, steps: int
+    body: Callable[[Nest, Nest, tf.Tensor], Nest], carry: Nest, trajectory: Trajectory, start: Time, steps: Time
 ) -> Nest:
     """carry <- body(carry, s_t, t) for t = start + steps - 1, ..., start."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -54,7 +55,7 @@ def _reference(engine: Engine, params: Nest) -> Callable[[Hypers], dict[str, flo
     problem = engine.problem
     if engine.settings.get("method") == "implicit":
         return solved_response(problem, params)
-    steps = engine.settings.get("hyper_batch", problem.steps)
+    steps = int(Fraction(engine.settings["hyper_batch"])) if "hyper_batch" in engine.settings else problem.steps
     return response(dataclasses.replace(problem, steps=steps), params)
 
 

@@ -30,10 +30,10 @@ class OneStep(Windows):
         ) -> tuple[HyperGradient, WindowCarry, Norms]:
             t, hypers, k, streamed = loops.unknown((carry.t, hypers, k, streamed))
             sweep = OneStepSweep(problem, hypers, k, t, self._batches(k, t, streamed), settings.discount)
-            state, end = carry.state, t + settings.hyper_batch
+            state, end = carry.state, t + settings.steps(t)
             totals = [(cost.value, cost.hypers) for cost in sweep.nothing(state)]
-            if settings.hyper_batch > 1:
-                state, totals = loops.fold(sweep.earlier, (state, totals), t, settings.hyper_batch - 1)
+            if settings.most > 1:
+                state, totals = loops.fold(sweep.earlier, (state, totals), t, settings.steps(t) - 1)
             state, costs = sweep.last(state, end - 1)
             totals = add(totals, costs)
             grads = {name: grad for _, derivatives in totals for name, grad in derivatives.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -36,7 +37,7 @@ class RealTimeCarry(NamedTuple):
 
 def real_time(
     problem: Problem,
-    hyper_batch: int,
+    hyper_batch: int | Fraction,
     carry: bool | None = None,
     jit_compile: bool | None = None,
     *,
@@ -60,7 +61,8 @@ def real_time(
       problem: what to differentiate; `steps` is not used and may be None. With `discount=0` and `hyper_batch=1`,
         `validation=lambda k: batches(k + 1)` is the original hypergradient descent (Baydin et al., 2018), which tunes on the
         next training batch.
-      hyper_batch: Delta, the number of training steps between two hypergradients.
+      hyper_batch: Delta, the number of training steps between two hypergradients. `fractions.Fraction(31, 2)` makes it 15
+        and 16 in turn, so that every second hypergradient comes at the end of an epoch of 31 steps.
       carry: True keeps Z across updates of the hypers, as the paper's code does; False resets it to zero after each update,
         so that a hypergradient looks back no further than one hyper-batch. None means True in forward mode and False in
         reverse mode, which has no Z to keep.
@@ -96,7 +98,7 @@ class RealTimeEngine(Windows):
     def __init__(self, problem: Problem, settings: WindowSettings, jit_compile: bool | None):
         def window(c: RealTimeCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[Any, RealTimeCarry, Norms]:
             along, before = self._directions(hypers), Tangent(c.state, c.sensitivity)
-            steps, batch, discount = settings.hyper_batch, self._batches(k, c.t, streamed), settings.discount
+            steps, batch, discount = settings.steps(c.t), self._batches(k, c.t, streamed), settings.discount
             pushed = push_steps(problem, before, hypers, along, k, c.t, steps, batch, discount)
             tangent = pushed.tangent
             kept = tangent.sensitivity if settings.carry else nest.zeros_like(tangent.sensitivity)

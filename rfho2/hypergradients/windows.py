@@ -6,12 +6,15 @@ so that time does not depend on the number of hypers; a hypergradient then looks
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from rfho2.batches import Stream
 from rfho2.core import errors, loops, nest
 from rfho2.core.compiled import Compiled
 from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
@@ -26,15 +29,38 @@ BatchAt = Callable[[tf.Tensor], Nest]
 class WindowSettings(NamedTuple):
     """The arguments of `rf.real_time` that `window_settings` has checked."""
 
-    hyper_batch: int
+    hyper_batch: int | Fraction
     carry: bool
     discount: float
     mode: str
 
+    @property
+    def most(self) -> int:
+        """Steps of the longest window."""
+        return math.ceil(self.hyper_batch)
 
-def window_settings(hyper_batch: int, carry: bool | None, discount: float, mode: str) -> WindowSettings:
+    def steps(self, t: Any) -> Any:
+        """Steps of the window that begins at time t, a number or a tensor: n windows end at floor(n h), h = `hyper_batch`.
+
+        >>> settings = WindowSettings(Fraction(31, 2), True, 1.0, "forward")
+        >>> settings.steps(0), settings.steps(15), settings.steps(31)
+        (15, 16, 15)
+        """
+        if isinstance(self.hyper_batch, int):
+            return self.hyper_batch
+        h = self.hyper_batch
+        wide = tf.cast(t, tf.int64) if tf.is_tensor(t) else t
+        window = -(-(wide + 1) * h.denominator // h.numerator)  # the first n with floor(n h) > t
+        steps = window * h.numerator // h.denominator - wide
+        return tf.cast(steps, tf.int32) if tf.is_tensor(t) else steps
+
+
+def window_settings(hyper_batch: int | Fraction, carry: bool | None, discount: float, mode: str) -> WindowSettings:
     """Checks the arguments; `carry` is None where it follows from the mode."""
-    hyper_batch = errors.check_count("hyper_batch", hyper_batch)
+    if isinstance(hyper_batch, Fraction) and hyper_batch.denominator == 1:
+        hyper_batch = int(hyper_batch)
+    if not isinstance(hyper_batch, Fraction) or hyper_batch < 1:
+        hyper_batch = errors.check_count("hyper_batch", hyper_batch)
     if isinstance(discount, bool) or not isinstance(discount, int | float | np.number) or not 0 <= discount <= 1:
         raise ValueError(
             f"discount is {discount!r}; it has to be a number from 0 to 1: 1 looks back as far as the training goes, "
@@ -74,7 +100,10 @@ class Windows(OnlineEngine):
     """
 
     def __init__(self, problem: Problem, settings: WindowSettings, window: Callable[..., Any], jit_compile: bool | None):
-        super().__init__(problem, {"method": "real_time", **settings._asdict(), "jit_compile": jit_compile})
+        length = settings.hyper_batch if isinstance(settings.hyper_batch, int) else str(settings.hyper_batch)
+        described = {**settings._asdict(), "hyper_batch": length, "jit_compile": jit_compile}
+        super().__init__(problem, {"method": "real_time", **described})
+        self._window = settings
         self._norms: Norms = {}
         self._stream = self.stream
         self._advance = Compiled(window, jit_compile)
@@ -88,9 +117,16 @@ class Windows(OnlineEngine):
         """`hyper_batch` more steps, and the hypergradient at their end on validation batch k."""
         hypers = errors.checked_hypers(hypers, self.problem.dynamics.params(carry.state))
         k = tf.convert_to_tensor(k, tf.int32)
-        streamed = () if self._stream is None else self._stream.take(self.settings["hyper_batch"])
+        streamed = () if self._stream is None else self._next_batches(self._stream, int(carry.t))
         result, carry, self._norms = self._advance(carry, hypers, k, streamed)
         return self._complete(result, hypers, k), carry
+
+    def _next_batches(self, stream: Stream, t: int) -> Nest:
+        """The batches of the window that begins at time t, stacked; repeated to the length of the longest window."""
+        steps = self._window.steps(t)
+        missing = self._window.most - steps
+        batches = stream.take(steps)
+        return nest.map(lambda leaf: tf.concat([leaf, *[leaf[-1:]] * missing], 0), batches) if missing else batches
 
     def _batches(self, k: tf.Tensor, begin: tf.Tensor, streamed: Nest) -> BatchAt:
         """The training batches of the window that begins at time `begin`."""
@@ -114,9 +150,10 @@ class ReverseWindows(Windows):
             carry: WindowCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest
         ) -> tuple[HyperGradient, WindowCarry, Norms]:
             t, hypers, k, streamed = loops.unknown((carry.t, hypers, k, streamed))
-            steps, end = settings.hyper_batch, t + settings.hyper_batch
+            steps = settings.steps(t)
+            end = t + steps
             sweep = WindowSweep(problem, hypers, k, t, self._batches(k, t, streamed), settings.discount)
-            trajectory, last = loops.record(sweep.step, carry.state, t, steps)
+            trajectory, last = loops.record(sweep.step, carry.state, t, steps, settings.most)
             costs = sweep.turn(last, sweep.nothing(last), end)
             costs, _ = loops.fold_back(sweep.back, costs, trajectory, t, steps)
             grads = _with_initialisation(problem, carry, hypers, costs)

@@ -1,5 +1,6 @@
 """Real time in reverse mode and with a discount, compared with the recursion in NumPy, forward mode and golden numbers."""
 
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -179,6 +180,57 @@ def test_golden_numbers(discount, jit_compile):
         hypergradient, carry = engine.advance(carry, hypers, k)
         np.testing.assert_allclose([hypergradient.grads["lr"], hypergradient.grads["l2"]], expected, rtol=1e-9)
     np.testing.assert_allclose(hypergradient.value, 0.5731951522939226, rtol=1e-12)
+
+
+# Windows of unequal length
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("plain", {"discount": 0.9}),
+        ("running", {"mode": "reverse"}),
+        ("streamed", {"mode": "reverse", "discount": 0.9}),
+        ("plain", {"discount": 0}),
+        pytest.param("streamed", {}, marks=pytest.mark.slow),
+    ],
+)
+def test_windows_of_a_fractional_length_are_those_of_both_lengths_in_turn(name, settings):
+    """7 / 2: three steps and four."""
+    case = CASES[name]
+
+    def advanced(engines):
+        carry, found = engines[0].start(PARAMS, case.hypers(0)), []
+        for k, engine in enumerate(engines):
+            hypergradient, carry = engine.advance(carry, case.hypers(k), k)
+            found.append(hypergradient)
+        return found, carry
+
+    one = problem_of(case)
+    whole = rf.real_time(one, Fraction(7, 2), jit_compile=False, **settings)
+    expected, end = advanced(
+        [rf.real_time(problem_of(case) if not case.streamed else one, n, jit_compile=False, **settings) for n in (3, 4)]
+    )
+    if case.streamed:
+        whole = rf.real_time(problem_of(case), Fraction(7, 2), jit_compile=False, **settings)
+    found, carry = advanced([whole, whole])
+    assert int(carry.t) == int(end.t) == 7
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours.value, theirs.value, rtol=1e-13)
+        assert_agree(ours.grads, theirs.grads, rtol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+def test_windows_of_a_fractional_length_under_xla(mode):
+    engines = [rf.real_time(problem_of(CASES["plain"]), Fraction(7, 2), mode=mode, jit_compile=jit) for jit in (False, True)]
+    grads = []
+    for engine in engines:
+        carry = engine.start(PARAMS, CASES["plain"].hypers(0))
+        for k in range(3):
+            hypergradient, carry = engine.advance(carry, CASES["plain"].hypers(k), k)
+        grads.append(hypergradient.grads)
+    assert_agree(grads[0], grads[1], rtol=1e-10)
 
 
 # What is carried and reported
