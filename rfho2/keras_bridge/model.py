@@ -42,7 +42,7 @@ def from_keras(model: keras.Model, x: Any = None, batch_norm: str = "batch", che
         for the check from the model's input shapes, if it declares them.
       batch_norm: "batch" normalises by the statistics of the batch in the loss and in the objective, as training does;
         "frozen" normalises by the model's current moving statistics.
-      check: whether one Hessian-vector product is compared with finite differences (in float64; some seconds for a large
+      check: whether Hessian-vector products are compared with finite differences (in float64; some seconds for a large
         model). An op with a hidden stop_gradient gives wrong hypergradients without any error.
 
     >>> import keras

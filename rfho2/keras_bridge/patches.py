@@ -28,6 +28,11 @@ def moments(
     return mean, variance
 
 
+def softsign(x: tf.Tensor, name: str | None = None) -> tf.Tensor:
+    """x / (1 + |x|); `tf.nn.softsign` has no second derivative."""
+    return x / (1 + tf.abs(x))
+
+
 def uniform(
     shape: Any, seed: tf.Tensor, minval: Any = 0, maxval: Any = None, dtype: Any = tf.float32, *args: Any, **kwargs: Any
 ) -> tf.Tensor:
@@ -77,21 +82,36 @@ def differentiable_tensorflow() -> contextlib.AbstractContextManager[None]:
     """Replaces the TensorFlow functions that Keras's and users' layers call by those above."""
     return replaced(
         (tf.nn, "moments", moments),
+        (tf.nn, "softsign", softsign),
         (tf.nn.experimental, "stateless_dropout", dropout),
         (tf.random, "stateless_uniform", uniform),
         (tf.random, "stateless_normal", normal),
     )
 
 
-def batch_norm(layers: Sequence[keras.Layer], by_batch: bool) -> contextlib.AbstractContextManager[None]:
+def batch_norm(
+    layers: Sequence[keras.Layer], by_batch: bool, in_training: bool, fixed: set[int]
+) -> contextlib.AbstractContextManager[None]:
     """Makes batch norm use the statistics of the batch, or the moving ones, both in training and in inference.
 
     The moving statistics are not a function of the params, so an objective that used them would not be one either.
+
+    Args:
+      by_batch: which of the two.
+      in_training: whether the model is called in training mode.
+      fixed: ids of the layers that the model itself does not call in training mode, as is usual with a pretrained backbone:
+        they use the moving statistics. A call in training mode adds them.
     """
 
     def call_of(layer: keras.layers.BatchNormalization) -> Callable[..., Any]:
         original = layer.call
-        return lambda inputs, training=None, mask=None: original(inputs, training=by_batch, mask=mask)
+
+        def call(inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+            if in_training and not training:
+                fixed.add(id(layer))
+            return original(inputs, training=by_batch and id(layer) not in fixed, mask=mask)
+
+        return call
 
     norms = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
     return replaced(*[(layer, "call", call_of(layer)) for layer in norms])

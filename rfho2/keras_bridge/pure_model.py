@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,8 @@ class PureModel:
             layer for layer in self.layers if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
         ]
         self.moving = [v for layer in self.norms for v in (layer.moving_mean, layer.moving_variance)]
+        self._fixed_norms: set[int] = set()
+        self._warned = False
         self._statistics = tf.function(self._batch_statistics, autograph=False, reduce_retracing=True)
 
     def __call__(
@@ -48,43 +51,51 @@ class PureModel:
         return_losses: bool = False,
     ) -> Any:
         """The outputs; with `return_losses` also the sum of `model.losses`."""
-        with self._scope(params, seed) as scope:
+        with self._scope(params, seed, training) as scope:
             before = dict(scope.state_mapping)
-            outputs = self.model(x, training=training)
+            outputs = (
+                self.model(x, training=training) if self.model._call_has_training_arg else self.model(x)
+            )  # as Keras does
             dtype = nest.flatten(params)[0].dtype
             losses = [tf.cast(loss, dtype) for loss in self.model.losses] if return_losses else []
             self.model._clear_losses()  # tensors of a graph that may no longer exist at the next call
-        self._check_scope(scope, None if seed is not None else before)
+        self._check_scope(scope, before, seed is not None)
+        if training:
+            self._check_state(scope, before)
         return (outputs, tf.add_n([tf.zeros([], dtype), *losses])) if return_losses else outputs
 
     @contextlib.contextmanager
-    def _scope(self, params: Mapping[str, tf.Tensor], seed: tf.Tensor | None) -> Iterator[keras.StatelessScope]:
+    def _scope(
+        self, params: Mapping[str, tf.Tensor], seed: tf.Tensor | None, training: bool = False
+    ) -> Iterator[keras.StatelessScope]:
         """A scope in which variables have the values of `params` and from which no change escapes."""
         unmatched = sorted(set(self.trainable) ^ set(params))
         if unmatched:
             raise ValueError(f"params: {unmatched} are in the params or in the model '{self.model.name}', but not in both.")
         keys = _keys(seed, len(self.seeds))
-        values = [*zip(self.fixed, (v.value for v in self.fixed), strict=True), *zip(self.seeds, keys, strict=False)]
         dtype = nest.flatten(params)[0].dtype.name
-        scope = keras.StatelessScope(values, collect_losses=True)
-        # Bypasses the constructor, which would cast float64 params back to the variables' float32.
+        scope = keras.StatelessScope(list(zip(self.seeds, keys, strict=False)), collect_losses=True)
+        # Bypasses the constructor, which would cast float64 values back to the variables' float32.
+        seeds = set(scope.state_mapping)
+        scope.state_mapping |= {id(v): _value(v, dtype) for v in self.fixed if id(v) not in seeds}
         scope.state_mapping |= {id(variable): params[path] for path, variable in self.trainable.items()}
         with (
             patches.differentiable_tensorflow(),
-            patches.batch_norm(self.layers, self.by_batch),
+            patches.batch_norm(self.layers, self.by_batch, training, self._fixed_norms),
             patches.named_loop_errors(self.layers),
             patches.computing_in(self.layers, dtype),
             scope,
         ):
             yield scope
 
-    def _check_scope(self, scope: keras.StatelessScope, before: dict[int, Any] | None) -> None:
+    def _check_scope(self, scope: keras.StatelessScope, before: dict[int, Any], seeded: bool) -> None:
         """Refuses random draws made without a seed, or from a generator outside the model.
 
         Args:
-          before: the scope's initial contents, if the call had no seed.
+          before: the scope's initial contents.
+          seeded: whether the call had a seed.
         """
-        if before is not None and any(scope.state_mapping[id(v)] is not before[id(v)] for v in self.seeds):
+        if not seeded and any(scope.state_mapping[id(v)] is not before[id(v)] for v in self.seeds):
             raise ValueError(
                 f"model '{self.model.name}' draws random numbers in training (dropout or the like): pass seed=, an int32[2] "
                 f"tensor, such as the one that rf.batches.seeded(batches, seed) adds to each batch."
@@ -96,6 +107,33 @@ class PureModel:
                 f"seed: it would draw the same numbers at every step. Give the custom random layer or op a seed, "
                 f"self.seed_generator = keras.random.SeedGenerator(0)."
             )
+
+    def _check_state(self, scope: keras.StatelessScope, before: dict[int, Any]) -> None:
+        """Refuses layers that assign to their weights in training, and warns of those that assign to other variables."""
+
+        def assigned(variables: Sequence[Any]) -> list[str]:
+            return [v.path for v in variables if scope.state_mapping[id(v)] is not before[id(v)]]
+
+        weights = assigned(list(self.trainable.values()))
+        if weights:
+            raise ValueError(
+                f"model '{self.model.name}': a layer assigns to its own weights '{weights[0]}' while it is called in "
+                f"training (as SpectralNormalization does), so that a step is not a function of the weights alone. "
+                f"Use a layer that does not."
+            )
+        expected = {id(v) for v in (*self.seeds, *self._statistics_of_norms())}
+        others = assigned([v for v in self.fixed if id(v) not in expected])
+        if others and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"model '{self.model.name}': layers assign to {', '.join(others[:3])} while they are called in training. "
+                f"Under rfho2 these variables keep the values that they have now.",
+                stacklevel=6,
+            )
+
+    def _statistics_of_norms(self) -> list[Any]:
+        norms = [layer for layer in self.layers if isinstance(layer, keras.layers.BatchNormalization)]
+        return [v for layer in norms for v in (layer.moving_mean, layer.moving_variance)]
 
     def update_statistics(self, params: Params, x: Any) -> None:
         """Sets batch norm's moving statistics to the mean over the batches of x, weighted by their sizes."""
@@ -124,6 +162,12 @@ def _keys(seed: tf.Tensor | None, count: int) -> list[tf.Tensor]:
         return []
     bits = patches.FULL_RANGE_UNIFORM([count, 2], tf.cast(seed, tf.int32), minval=None, maxval=None, dtype=tf.int32)
     return [tf.cast(key, tf.int64) for key in tf.unstack(bits)]
+
+
+def _value(variable: Any, dtype: str) -> tf.Tensor:
+    """The value of a variable that is not trained; in the params' dtype if it is a real number."""
+    value = tf.convert_to_tensor(variable.value)
+    return tf.cast(value, dtype) if value.dtype.is_floating and variable.dtype == "float32" else value
 
 
 def _by_path(variables: Sequence[Any]) -> dict[str, Any]:

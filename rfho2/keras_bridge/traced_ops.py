@@ -1,0 +1,74 @@
+"""The ops of a traced function, and which of them depend on some of its inputs; those inside loops and branches too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from rfho2.core import nest
+from rfho2.core.types import Nest
+
+CONTROL_FLOW = {"If", "StatelessIf", "Case", "StatelessCase", "While", "StatelessWhile"}
+
+
+class Op(NamedTuple):
+    """An op of a traced function.
+
+    Attributes:
+      kind: its type, such as "StopGradient".
+      name: its name, which begins with the names of the layers that it is in.
+      reached: whether it depends on the inputs that were followed. Inside a loop or a branch every op counts as dependent if
+        the loop does.
+      dtypes: of its outputs; empty inside a loop or a branch.
+    """
+
+    kind: str
+    name: str
+    reached: bool
+    dtypes: tuple[tf.DType, ...] = ()
+
+    @property
+    def layer(self) -> str:
+        """The layers that it is in, outermost first, separated by slashes."""
+        return self.name.rpartition("/")[0] or self.name
+
+
+def spec(nested: Nest) -> Nest:
+    """The shapes and dtypes of a nest of tensors."""
+    return nest.map(lambda x: tf.TensorSpec(x.shape, x.dtype), nested)
+
+
+def trace(function: Callable[..., Any], followed: Nest, *others: Nest) -> tuple[Any, list[Op]]:
+    """Traces function(followed, *others) for tensors or specs; returns the concrete function, and its ops in their order."""
+    inputs: list[str] = []
+
+    def traced(followed: Nest, *others: Nest) -> Any:
+        inputs.extend(leaf.op.name for leaf in nest.flatten(followed))
+        return function(followed, *others)
+
+    concrete = tf.function(traced, autograph=False).get_concrete_function(spec(followed), *map(spec, others))
+    return concrete, list(_ops(concrete.graph, set(inputs)))
+
+
+def _ops(graph: Any, reached: set[str]) -> Iterator[Op]:
+    bodies = {body.signature.name: body.node_def for body in graph.as_graph_def().library.function}
+    for op in graph.get_operations():  # in the order in which they were traced: inputs come first
+        hit = any(tensor.op.name in reached for tensor in op.inputs)
+        if hit:
+            reached.add(op.name)
+        yield Op(op.type, op.name, hit, tuple(out.dtype for out in op.outputs))
+        for inner in _inside(op.node_def, bodies, set()):
+            yield Op(inner.op, f"{op.name}/{inner.name}", hit)
+
+
+def _inside(node: Any, bodies: Mapping[str, Any], seen: set[str]) -> Iterator[Any]:
+    """The nodes of the functions that a node calls."""
+    for attribute in node.attr.values():
+        for function in (attribute.func, *attribute.list.func):
+            if function.name in bodies and function.name not in seen:
+                seen.add(function.name)
+                for inner in bodies[function.name]:
+                    yield inner
+                    yield from _inside(inner, bodies, seen)
