@@ -8,23 +8,30 @@ import tensorflow as tf
 
 from rfho2.core import nest
 from rfho2.core.types import Nest
+from rfho2.keras_bridge.epochs import EVALUATED
 from rfho2.keras_bridge.losses import ONE_HOT, SPARSE, Losses, OutputLoss
 from rfho2.keras_bridge.model import EXAMPLES, Params, check_derivatives
 from rfho2.keras_bridge.training import KerasTraining, current_params
 
 
 def check_training(
-    model: keras.Model, training: KerasTraining, examples: tuple[Nest, Nest], labels: Nest | None = None
+    model: keras.Model,
+    training: KerasTraining,
+    examples: tuple[Nest, ...],
+    labels: Nest | None = None,
+    check: bool = True,
 ) -> None:
     """Checks the model's second derivatives, the kind of the labels, and that the loss has a gradient.
 
     Args:
-      examples: (x, y); the model is tried on the first few, and all labels are checked.
+      examples: (x, y) or (x, y, weights); the model is tried on the first few, and all labels are checked.
       labels: further labels to check.
+      check: whether second derivatives are checked.
     """
     few = nest.map(lambda a: a[:EXAMPLES], examples)
     params = current_params(model, training.model.params)
-    check_derivatives(training.model.apply, params, few[0], model.name)
+    if check:
+        check_derivatives(training.model.apply, params, few[0], model.name)
     outputs = training.model.apply(params, few[0])
     for y in (examples[1], labels):
         if y is not None:
@@ -32,7 +39,19 @@ def check_training(
     _check_gradient(training, params, few)
 
 
-def _check_gradient(training: KerasTraining, params: Params, examples: tuple[Nest, Nest]) -> None:
+def check_metrics(model: keras.Model, examples: tuple[Nest, ...]) -> None:
+    """Refuses metrics that Keras cannot compute, now rather than after the first epoch."""
+    x, y, *weights = nest.map(lambda a: a[:EVALUATED], examples)
+    try:
+        model.evaluate(x, y, EVALUATED, 0, weights[0] if weights else None)
+    except Exception as error:
+        raise ValueError(
+            f"model '{model.name}' cannot be evaluated on the validation data with its loss and metrics: "
+            f"{str(error).splitlines()[0][:300]}"
+        ) from error
+
+
+def _check_gradient(training: KerasTraining, params: Params, examples: tuple[Nest, ...]) -> None:
     """Refuses a loss that does not depend on the params."""
     with tf.GradientTape() as tape:
         tape.watch(params)

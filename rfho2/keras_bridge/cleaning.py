@@ -20,6 +20,7 @@ from rfho2.dynamics.base import Loss
 from rfho2.hypergradients.reverse import reverse
 from rfho2.keras_bridge import data
 from rfho2.keras_bridge.checks import check_training
+from rfho2.keras_bridge.optimizers import resolve_optimizer
 from rfho2.keras_bridge.training import KerasTraining, make_training
 from rfho2.problem import Problem
 
@@ -57,6 +58,7 @@ def per_example_weights(
     seed: int = 0,
     checkpoint_dir: str | os.PathLike[str] | None = None,
     jit_compile: bool | None = None,
+    check: bool = True,
 ) -> Cleaned:
     """Cleans the training data of any classifier by hyper-cleaning (paper, section 5.1).
 
@@ -75,7 +77,7 @@ def per_example_weights(
       threshold: the weight below which an example is a suspect.
       checkpoints: number of states that reverse mode keeps instead of all (see `rf.reverse`), if memory is short.
       callbacks: rfho2's callbacks, such as `rf.ProgressBar()`.
-      batch_norm, seed, checkpoint_dir, jit_compile: as for `rf.tune`.
+      batch_norm, seed, checkpoint_dir, jit_compile, check: as for `rf.tune`.
     """
     if isinstance(train, tf.data.Dataset):
         raise TypeError(
@@ -83,8 +85,12 @@ def per_example_weights(
             "mean nothing. Pass a pair of arrays (x, y)."
         )
     examples, held_out = data.in_memory(train, "train"), data.in_memory(validation, "validation")
-    training = make_training(model, loss, (), optimizer, False, None, batch_norm, {"learning_rate": learning_rate})
-    check_training(model, training, examples)
+    if len(examples) == 3:
+        raise ValueError("train has sample weights, but here the weights are what is learned; pass a pair of arrays (x, y).")
+    chosen = resolve_optimizer(optimizer, model)
+    trained_by = chosen._replace(settings={**chosen.settings, "learning_rate": learning_rate})
+    training = make_training(model, loss, (), trained_by, False, None, batch_norm)
+    check_training(model, training, examples, check=check)
     number = len(nest.flatten(examples)[0])
     size = errors.check_count("batch_size", min(batch_size, number))
     numbered = (examples, np.arange(number, dtype=np.int32))
@@ -109,6 +115,6 @@ def _weighted_loss(training: KerasTraining) -> Loss:
     def loss(params: Nest, hypers: Hypers, batch: Nest) -> tf.Tensor:
         ((x, y), indices), seed = batch
         outputs, penalties = training.model.apply(params, x, training=True, seed=seed, return_losses=True)
-        return training.loss(y, outputs, tf.gather(hypers["weights"], indices)) + penalties
+        return training.plain_loss(y, outputs, tf.gather(hypers["weights"], indices)) + penalties
 
     return loss

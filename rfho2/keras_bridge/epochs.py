@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from rfho2.batches import Stream
 from rfho2.core.types import HyperGradient, Hypers, Nest, Result, Run
-from rfho2.keras_bridge.data import Source
+from rfho2.keras_bridge.data import Examples, Source
 from rfho2.keras_bridge.training import KerasTraining
 
+EVALUATED = 256  # examples in a batch of an evaluation
 REFUSED = {
     keras.callbacks.LearningRateScheduler: "the tuner sets the learning rate",
     keras.callbacks.ReduceLROnPlateau: "the tuner sets the learning rate",
@@ -32,92 +33,107 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
                 raise ValueError(f"callbacks has {name}, which cannot work here: {reason}.")
 
 
+def evaluate(model: keras.Model, examples: Examples) -> dict[str, float]:
+    """Loss and metrics, as Keras computes them."""
+    x, y, *weights = examples
+    return model.evaluate(x, y, EVALUATED, 0, weights[0] if weights else None, return_dict=True)
+
+
+class Fitting(NamedTuple):
+    """What `fit` was asked for.
+
+    Attributes:
+      source: the training data.
+      held_out: validation arrays.
+      initial_epoch, epochs: numbers of the first epoch and of the one after the last.
+      per_epoch: updates of the hypers in an epoch.
+      callbacks, verbose: as in Keras's `fit`.
+    """
+
+    source: Source
+    held_out: Examples
+    initial_epoch: int
+    epochs: int
+    per_epoch: int
+    callbacks: Sequence[keras.callbacks.Callback] | None
+    verbose: int
+
+
 class Epochs:
     """A callback of the driver that calls Keras's callbacks and, after each epoch, writes the weights into the model.
 
     Args:
       model: the model being trained.
       training: its loss, optimiser and hypers.
-      source: the training batches.
-      x: inputs, for batch norm's moving statistics.
-      held_out: validation arrays.
-      epochs, per_epoch: the number of epochs, and of updates of the hypers in each.
-      callbacks, verbose: as in Keras's `fit`.
+      about: what `fit` was asked for.
       keep_best: whether the model ends with the weights of lowest validation loss instead of the last ones.
     """
 
-    def __init__(
-        self,
-        model: keras.Model,
-        training: KerasTraining,
-        source: Source,
-        x: Any,
-        held_out: tuple[Nest, Nest],
-        epochs: int,
-        per_epoch: int,
-        callbacks: Sequence[keras.callbacks.Callback] | None,
-        verbose: str | int,
-        keep_best: bool,
-    ):
-        self.model, self.training, self.source, self.held_out = model, training, source, held_out
-        self.keep_best = keep_best
-        self.x = x.take(source.steps) if isinstance(x, tf.data.Dataset) else x  # the dataset may be infinite
-        self.per_epoch, self.iterations = per_epoch, epochs * per_epoch
-        verbosity = 1 if verbose == "auto" else int(verbose)
+    def __init__(self, model: keras.Model, training: KerasTraining, about: Fitting, keep_best: bool):
+        self.model, self.training, self.about, self.keep_best = model, training, about, keep_best
+        self.per_epoch, self.iterations = about.per_epoch, (about.epochs - about.initial_epoch) * about.per_epoch
         self.callbacks = keras.callbacks.CallbackList(
-            list(callbacks or ()),
+            list(about.callbacks or ()),
             add_history=True,
-            add_progbar=verbosity != 0,
+            add_progbar=about.verbose != 0,
             model=model,
-            verbose=verbosity,
-            epochs=epochs,
-            steps=per_epoch,
+            verbose=about.verbose,
+            epochs=about.epochs,
+            steps=about.source.steps,
         )
-        self._loss = tf.function(self._batch_loss, autograph=False)
-        self._stream = iter(source.batches.dataset) if isinstance(source.batches, Stream) else None
+        self._outputs = tf.function(self._batch_outputs, autograph=False)
+        self._stream = iter(about.source.batches.dataset) if isinstance(about.source.batches, Stream) else None
         self._losses: list[float] = []  # in this epoch
         self._written: Nest = None  # the state whose weights the model has
         self.hypers: dict[str, np.ndarray] = {}  # final values, on the user's scale
 
-    def _batch_loss(self, params: Nest, batch: Nest) -> tf.Tensor:
-        examples, _ = batch
-        return self.training.objective(params, {}, examples)
+    def _batch_outputs(self, params: Nest, examples: Examples) -> tuple[tf.Tensor, Nest]:
+        x, y, *weights = examples
+        outputs = self.training.model.apply(params, x, training=False)
+        return self.training.plain_loss(y, outputs, *weights), outputs
 
     def metrics(self, state: Nest, hypers: Hypers, k: int) -> dict[str, float]:
-        """The hypers on the user's scale, and the loss on a training batch."""
-        batch = next(self._stream) if self._stream is not None else self.source.batches(tf.constant(k))
-        params = self.training.dynamics().params(state)
-        return {**self.training.tunables.named(hypers), "loss": float(self._loss(params, batch))}
+        """The hypers on the user's scale, and the loss and the metrics on a training batch."""
+        batch = next(self._stream) if self._stream is not None else self.about.source.batches(tf.constant(k))
+        examples, _ = batch
+        loss, outputs = self._outputs(self.training.dynamics().params(state), examples)
+        measured = self.model.compute_metrics(examples[0], examples[1], outputs, *examples[2:])
+        losses = {"loss", *(metric.name for metric in getattr(self.model._compile_loss, "metrics", ()))}
+        scalars = {name: float(v) for name, v in measured.items() if name not in losses and np.ndim(v) == 0}
+        return {**self.training.tunables.named(hypers), **scalars, "loss": float(loss)}
 
     def on_start(self, run: Run) -> None:
         """Training begins or resumes."""
+        self.model.reset_metrics()
         self.callbacks.on_train_begin()
         if run.first % self.per_epoch and run.first < self.iterations:
-            self.callbacks.on_epoch_begin(run.first // self.per_epoch)
+            self.callbacks.on_epoch_begin(self.about.initial_epoch + run.first // self.per_epoch)
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
         """A hyper-batch has ended, and perhaps an epoch."""
         epoch, batch = divmod(k, self.per_epoch)
+        epoch += self.about.initial_epoch
         if batch == 0:
             self._losses = []
             self.callbacks.on_epoch_begin(epoch)
-        self.callbacks.on_train_batch_begin(batch)
+        step = self.about.source.steps * (batch + 1) // self.per_epoch - 1
+        self.callbacks.on_train_batch_begin(step)
         self._losses.append(extra["loss"])
         logs = {**extra, "loss": float(np.mean(self._losses))}
-        self.callbacks.on_train_batch_end(batch, dict(logs))
+        self.callbacks.on_train_batch_end(step, dict(logs))
         if batch == self.per_epoch - 1:
             self._write(hypergradient.state)
             self.callbacks.on_epoch_end(epoch, {**logs, **self._evaluated()})
+            self.model.reset_metrics()
 
     def _write(self, state: Nest) -> None:
         params = self.training.dynamics().params(state)
-        self.training.model.assign(params, self.x)
+        self.training.model.assign(params, self.about.source.inputs)
         self._written = state
 
     def _evaluated(self) -> dict[str, float]:
-        x, y = self.held_out
-        metrics = self.model.evaluate(x, y, batch_size=256, verbose=0, return_dict=True)
-        return {f"val_{name}": float(value) for name, value in metrics.items()}
+        metrics = evaluate(self.model, self.about.held_out)
+        return {f"val_{name}": float(value) for name, value in metrics.items() if np.ndim(value) == 0}
 
     def on_end(self, result: Result) -> None:
         """Training ended: as planned, by a callback, by Ctrl-C in mid-epoch, or before this call."""

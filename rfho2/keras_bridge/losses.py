@@ -46,7 +46,11 @@ class OutputLoss(NamedTuple):
                 raise ValueError(
                     f"loss {self.name} gives one number for the whole batch; weights need one number per example."
                 )
-            values *= tf.reshape(weights, [-1] + [1] * (values.shape.rank - 1))
+            weights = tf.cast(weights, values.dtype)
+            missing = values.shape.rank - weights.shape.rank
+            values *= (
+                tf.reshape(weights, tf.concat([tf.shape(weights), tf.ones([missing], tf.int32)], 0)) if missing else weights
+            )
         return tf.reduce_sum(values) if self.total else tf.reduce_mean(values)
 
 
@@ -70,10 +74,14 @@ def output_loss(loss: Any) -> OutputLoss:
 
 def _from_loss_object(loss: keras.losses.Loss) -> OutputLoss:
     settings = getattr(loss, "_fn_kwargs", {})
-    if settings.get("ignore_class") is not None or settings.get("axis", -1) != -1:
+    if settings.get("ignore_class") is not None or settings.get("axis", -1) not in (-1, None):
         raise ValueError(
             f"loss {type(loss).__name__} has ignore_class, or an axis other than the last; neither is supported: leave such "
             f"examples out of the data, or move the classes to the last axis."
+        )
+    if loss.reduction not in ("sum", "sum_over_batch_size", "mean"):
+        raise ValueError(
+            f"loss {type(loss).__name__} has reduction={loss.reduction!r}; choose 'sum' or 'sum_over_batch_size'."
         )
     total, from_logits = loss.reduction == "sum", bool(settings.get("from_logits", False))
     return OutputLoss(type(loss).__name__, loss.call, total, from_logits)  # loss(...) instead of .call would cast to float32
@@ -107,7 +115,7 @@ class Losses(NamedTuple):
         outputs: Nest,
         weights: tf.Tensor | None = None,
         smoothing: tf.Tensor | None = None,
-        of_outputs: tf.Tensor | None = None,
+        of_outputs: tf.Tensor | Sequence[float] | None = None,
     ) -> tf.Tensor:
         """The sum of all losses.
 
@@ -117,6 +125,10 @@ class Losses(NamedTuple):
           smoothing: the label smoothing, if it is a hyper.
           of_outputs: a factor for each output.
         """
+        if isinstance(labels, Mapping) and not isinstance(outputs, Mapping):
+            raise ValueError(
+                f"the labels are a dict ({sorted(labels)}), but the model's outputs are not; pass a list in their order."
+            )
         label_leaves, leaves = nest.flatten(labels), nest.flatten(outputs)
         if len(label_leaves) != len(leaves) or len(self.each) not in (1, len(leaves)):
             raise ValueError(

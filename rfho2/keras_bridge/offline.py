@@ -52,7 +52,7 @@ def tune(
     steps: int = 200,
     batch_size: int = 32,
     iterations: int = 30,
-    optimizer: str = "momentum",
+    optimizer: Any = None,
     per_layer: bool = False,
     hyper_rate: float = 0.2,
     ranges: Mapping[str, tuple[float, float]] | None = None,
@@ -63,13 +63,15 @@ def tune(
     seed: int = 0,
     checkpoint_dir: str | os.PathLike[str] | None = None,
     jit_compile: bool | None = None,
+    check: bool = True,
 ) -> Tuned:
     """Finds the hypers that minimise the validation loss after `steps` training steps, and trains the model with them.
 
     Args:
-      model, loss, hypers, optimizer, per_layer, ranges, batch_norm, seed, jit_compile: as for `rf.RealTimeTuner`; method
-        "auto" always tries XLA.
-      train, validation: pairs of arrays (x, y), or finite `tf.data.Dataset`s of batches (x, y), which are read into memory.
+      model, loss, hypers, optimizer, per_layer, ranges, batch_norm, seed, jit_compile, check: as for `rf.RealTimeTuner`;
+        method "auto" always tries XLA.
+      train, validation: arrays (x, y) or (x, y, sample_weight), or finite datasets of such batches, which are read into
+        memory.
       method: "reverse" (many hypers), "forward" (few hypers, long training), or "auto", which measures and chooses.
       steps: T, the length of each training.
       batch_size: of each training batch.
@@ -96,8 +98,10 @@ def tune(
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; choose one of {METHODS}.")
     examples, held_out = data.in_memory(train, "train"), data.in_memory(validation, "validation")
+    if refit and len(examples) != len(held_out):
+        raise ValueError("only one of train and validation has sample weights; pass them with both, or refit=False.")
     training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
-    check_training(model, training, examples)
+    check_training(model, training, examples, check=check)
     tunables, params = training.tunables, training.model.params
 
     def problem(data: tuple[Nest, Nest]) -> Problem:

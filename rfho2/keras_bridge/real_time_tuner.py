@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import keras
@@ -16,10 +18,11 @@ from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients.real_time import real_time
 from rfho2.hypergradients.windows import window_settings
 from rfho2.keras_bridge import data
-from rfho2.keras_bridge.checks import check_training
-from rfho2.keras_bridge.epochs import Epochs, check_callbacks
+from rfho2.keras_bridge.checks import check_metrics, check_training
+from rfho2.keras_bridge.epochs import Epochs, Fitting, check_callbacks
 from rfho2.keras_bridge.hyper_update import hyper_update
 from rfho2.keras_bridge.modes import choose_mode
+from rfho2.keras_bridge.optimizers import is_kind, to_keras
 from rfho2.keras_bridge.safeguards import Limit, loss_limit, safe_start
 from rfho2.keras_bridge.training import current_params, make_training
 from rfho2.problem import Problem
@@ -35,18 +38,20 @@ class RealTimeTuner:
     the defaults work from starts that are wrong by orders of magnitude. Steps after which the validation loss is not finite,
     or well above its best, are undone and repeated with a quarter of the learning rate.
 
-    Up to three numbers are tuned in forward mode, whose derivative looks back to the start of the training. More are tuned
+    Up to three numbers are tuned in forward mode, whose derivative looks back about 100 steps (`discount`). More are tuned
     in reverse mode, whose cost does not depend on their number and whose derivative looks back one hyper-batch. So is a
     model or loss whose control flow has no forward mode: recurrent layers, `tf.cond`, loops.
 
     Args:
       model: built; training starts from its weights and leaves the trained ones in it.
       loss: a `keras.losses.Loss`, its name, or a function (labels, outputs) -> numbers; a list or dict for several outputs.
+        None takes that of the compiled model.
       hypers: names, or a dict from name to initial value: "learning_rate", "momentum" (with optimizer "momentum" or
         "nesterov"), "weight_decay" (on kernels; decoupled with "adamw"), "label_smoothing" (for cross-entropies),
         "loss_weights" (one per output), "regularization" (a factor on the layers' regularisers). Settings that are not
-        named keep their defaults (momentum 0.9, learning rate 0.01).
-      optimizer: "momentum", "sgd", "nesterov", "adam", "adamw", "rmsprop" or "adagrad".
+        named keep the optimizer's values, or their defaults (momentum 0.9, learning rate 0.01).
+      optimizer: "momentum", "sgd", "nesterov", "adam", "adamw", "rmsprop" or "adagrad", or a Keras optimizer of such a kind,
+        from whose settings the hypers start. None takes that of the compiled model, or momentum.
       per_layer: gives each layer a separate learning rate and weight decay.
       hyper_batch: steps between two updates of the hypers; reverse mode keeps the states of as many steps in memory.
       hyper_rate: about how much the logarithm of a learning rate changes at an update; other hypers in proportion.
@@ -57,6 +62,7 @@ class RealTimeTuner:
         it had the lowest validation loss of those compared in `experiments.discounts`.
       ranges: {name: (low, high)} replaces default ranges.
       metrics: Keras metrics, for a model that is not compiled; a compiled model is evaluated as it was compiled.
+      check: whether the second derivatives of the model are checked before the training.
       validation_batch: number of validation examples that each hypergradient uses.
       batch_norm: see `rf.from_keras`.
       seed: determines the order of the examples and dropout.
@@ -77,15 +83,15 @@ class RealTimeTuner:
     def __init__(
         self,
         model: keras.Model,
-        loss: Any,
+        loss: Any = None,
         hypers: Sequence[str] | Mapping[str, Any] = ("learning_rate",),
         *,
-        optimizer: str = "momentum",
+        optimizer: Any = None,
         per_layer: bool = False,
         hyper_batch: int = 20,
         hyper_rate: float = 0.5,
         ranges: Mapping[str, tuple[float, float]] | None = None,
-        metrics: Sequence[Any] | None = None,
+        metrics: Any = None,
         validation_batch: int = 500,
         keep: str = "best",
         mode: str | None = None,
@@ -94,6 +100,7 @@ class RealTimeTuner:
         batch_norm: str = "batch",
         seed: int = 0,
         jit_compile: bool | None = None,
+        check: bool = True,
     ):
         if keep not in ("best", "last"):
             raise ValueError(f"keep is {keep!r}; choose 'best' or 'last'.")
@@ -109,8 +116,14 @@ class RealTimeTuner:
         self.discount = discount
         self.seed = seed
         self._jit_compile = jit_compile
+        self._check = check
+        if model.compiled and metrics:
+            warnings.warn(
+                "metrics are ignored, because the model is compiled already; pass them to model.compile.", stacklevel=2
+            )
         if not model.compiled:
-            model.compile(optimizer="sgd", loss=loss, metrics=list(metrics or ()))
+            listed = [metrics] if isinstance(metrics, str | keras.metrics.Metric) else metrics
+            model.compile(optimizer=to_keras(self._training.optimizer), loss=loss, metrics=listed)
         self.hypers: dict[str, np.ndarray] = dict(self._tunables.start)
         self._begun = False
 
@@ -125,45 +138,91 @@ class RealTimeTuner:
         steps_per_epoch: int | None = None,
         verbose: str | int = "auto",
         checkpoint_dir: str | os.PathLike[str] | None = None,
+        *,
+        validation_split: float = 0.0,
+        class_weight: Mapping[int, float] | None = None,
+        sample_weight: Any = None,
+        shuffle: bool = True,
+        initial_epoch: int = 0,
     ) -> keras.callbacks.History:
         """Trains for `epochs` epochs; another call continues with the current weights and hypers.
 
         Args:
-          x, y: arrays (or nests of them), or a `tf.data.Dataset` of batches (x, y).
-          validation_data: a pair of arrays, or a dataset, on which the hypers are tuned; it is read into memory.
+          x, y: arrays (or nests of them), or a dataset of batches (x, y) or (x, y, sample_weight): a `tf.data.Dataset` or a
+            `keras.utils.PyDataset`.
+          validation_data: arrays (x, y) or (x, y, sample_weight), or a dataset, on which the hypers are tuned; it is read
+            into memory.
           epochs, batch_size, callbacks, steps_per_epoch, verbose: as in Keras's `fit`; a smaller last batch is left out.
-            The "batches" that callbacks see are hyper-batches, a whole number of which makes an epoch; at the end of each
-            epoch the model holds the current weights.
+            Callbacks see a batch only where the hypers are updated, about every `hyper_batch` steps; the last one of an
+            epoch is at its end, where the model holds the current weights.
           checkpoint_dir: a killed fit resumes where it stopped if it is started again with the same directory and the same
             initial weights (`keras.utils.set_random_seed`). What callbacks remember, such as the best epoch so far, is lost.
+          validation_split: the share of the arrays, at their end, to tune on instead of `validation_data`.
+          class_weight, sample_weight: factors of the loss of each class or example in training; as in Keras, examples that
+            `validation_split` holds out keep their sample_weight.
+          shuffle: whether arrays are trained on in an order that is new in each epoch.
+          initial_epoch: the number that epochs are counted from; `epochs` is the last one.
 
         Returns:
           Keras's `History`: loss, val_loss, metrics and hypers at the end of each epoch. Its `.trajectories` has the hypers
           and the validation loss at every update.
         """
         errors.check_count("epochs", epochs)
-        check_callbacks(callbacks or ())
-        if validation_data is None:
+        if not 0 <= initial_epoch < epochs:
             raise ValueError(
-                "validation_data is None, but the hypers are tuned on it: pass a pair of arrays (x, y) or a dataset."
+                f"initial_epoch is {initial_epoch}, and epochs is {epochs}, the last one; pass a smaller number."
             )
-        source = data.training_batches(x, y, batch_size, steps_per_epoch, self.seed)
-        held_out = data.in_memory(validation_data, "validation_data")
-        check_training(self.model, self._training, held_out, y)
-        hyper_batch = min(self.hyper_batch, source.steps)
-        per_epoch = max(1, round(source.steps / hyper_batch))
-        keep_best = self.keep == "best"
-        watch = Epochs(self.model, self._training, source, x, held_out, epochs, per_epoch, callbacks, verbose, keep_best)
-        driver, params, start = self._prepare(source, held_out, hyper_batch, watch)
+        check_callbacks(callbacks or ())
+        verbosity = 1 if verbose == "auto" else int(verbose)
+        if verbosity:
+            print(f"Compiling '{self.model.name}' ...", flush=True)
+        order = data.Order(batch_size, shuffle, self.seed, steps_per_epoch)
+        if validation_split:
+            data.refuse_iterator(x, "x")
+            if data.is_dataset(x):
+                raise ValueError("validation_split needs arrays, but x is a dataset; pass validation_data.")
+            if validation_data is not None:
+                raise ValueError("validation_split and validation_data are both given; pass one of the two.")
+            examples, held_out = data.split(data.arrays(x, y, sample_weight, "x and y"), validation_split)
+            source = data.of_arrays(data.with_class_weights(examples, class_weight), order)
+        else:
+            if validation_data is None:
+                raise ValueError(
+                    "validation_data is None, but the hypers are tuned on it: pass arrays (x, y) or a dataset, or "
+                    "validation_split."
+                )
+            source = data.training_batches(x, y, order, sample_weight, class_weight)
+            held_out = data.in_memory(validation_data, "validation_data")
+        check_training(self.model, self._training, held_out, source.labels, self._check)
+        check_metrics(self.model, held_out)
+        per_epoch = max(1, round(source.steps / self.hyper_batch))
+        about = Fitting(source, held_out, initial_epoch, epochs, per_epoch, callbacks, verbosity)
+        watch = Epochs(self.model, self._training, about, self.keep == "best")
+        driver, params, start = self._prepare(source, held_out, Fraction(source.steps, per_epoch), watch)
         self.model.stop_training = False
         try:
             result = driver.run(params, start, watch.iterations, checkpoint_dir)
         finally:
             self.hypers = watch.hypers or self.hypers
+        self._write_settings()
         return watch.history(result)
 
+    def _write_settings(self) -> None:
+        """Leaves the tuned settings in the model's optimizer, if it is of the same kind, so that `model.fit` can go on."""
+        if not is_kind(self.model.optimizer, self._training.optimizer.name):
+            return
+        for name in ("learning_rate", "momentum"):
+            value = self.hypers.get(name)
+            if value is not None and np.ndim(value) == 0:
+                setattr(self.model.optimizer, name, float(value))
+        self.model.make_train_function(force=True)
+
+    def __repr__(self) -> str:
+        hypers = ", ".join(f"{name}={np.array2string(np.asarray(v), precision=4)}" for name, v in self.hypers.items())
+        return f"RealTimeTuner('{self.model.name}', {self._training.optimizer.name}, {hypers})"
+
     def _prepare(
-        self, source: data.Source, held_out: tuple[Nest, Nest], hyper_batch: int, watch: Epochs
+        self, source: data.Source, held_out: data.Examples, hyper_batch: Fraction, watch: Epochs
     ) -> tuple[HyperOptimizer, Nest, Hypers]:
         """The driver, and the params and hypers from which it starts."""
         validation = data.validation_batches(held_out, self.validation_batch, self.seed + 2)

@@ -12,8 +12,10 @@ from rfho2.core.types import Hypers, Nest
 from rfho2.dynamics.base import Dynamics, Loss
 from rfho2.keras_bridge.losses import Losses, losses
 from rfho2.keras_bridge.model import KerasModel, from_keras
+from rfho2.keras_bridge.optimizers import Optimizer, resolve_optimizer
 from rfho2.keras_bridge.pure_model import Params
-from rfho2.keras_bridge.tunables import OPTIMIZERS, PER_LAYER, TUNABLES, Tunables, select_tunables
+from rfho2.keras_bridge.tunables import OPTIMIZERS, PER_LAYER, Tunables, select_tunables
+from rfho2.keras_bridge.weight_constraints import Projection, constrained, projections
 
 
 class KerasTraining(NamedTuple):
@@ -23,25 +25,28 @@ class KerasTraining(NamedTuple):
       model: the model as pure functions.
       loss: the losses of all outputs.
       tunables: the hypers.
-      optimizer: a key of `tunables.OPTIMIZERS`.
-      fixed: values of the optimiser's settings that are not hypers.
+      optimizer: the optimiser and its settings.
+      projections: the constraints on weights, by path.
+      loss_weights: a factor for each output, if the model was compiled with them.
       layers: the layer number of each param, if layers have separate learning rates.
     """
 
     model: KerasModel
     loss: Losses
     tunables: Tunables
-    optimizer: str
-    fixed: dict[str, float]
+    optimizer: Optimizer
+    projections: dict[str, Projection]
+    loss_weights: list[float] | None = None
     layers: dict[str, int] | None = None
 
     def training_loss(self, params: Params, hypers: Hypers, batch: Nest) -> tf.Tensor:
-        """What training minimises; the batch is ((x, y), seed)."""
-        (x, y), seed = batch
+        """What training minimises; the batch is (examples, seed)."""
+        (x, y, *weights), seed = batch
         values = self.tunables.to_user(hypers)
         outputs, penalties = self.model.apply(params, x, training=True, seed=seed, return_losses=True)
-        loss = self.loss(y, outputs, None, values.get("label_smoothing"), values.get("loss_weights"))
-        if "weight_decay" in values and self.optimizer != "adamw":
+        factors = weights[0] if weights else None
+        loss = self.loss(y, outputs, factors, values.get("label_smoothing"), values.get("loss_weights", self.loss_weights))
+        if "weight_decay" in values and self.optimizer.name != "adamw":
             loss += self._decay(params, values["weight_decay"])
         return loss + values.get("regularization", 1.0) * penalties
 
@@ -55,8 +60,12 @@ class KerasTraining(NamedTuple):
 
     def objective(self, params: Params, hypers: Hypers, batch: Nest) -> tf.Tensor:
         """What the hypers minimise: the plain loss, without penalties, of the outputs in inference mode."""
-        x, y = batch
-        return self.loss(y, self.model.apply(params, x, training=False))
+        x, y, *weights = batch
+        return self.plain_loss(y, self.model.apply(params, x, training=False), *weights)
+
+    def plain_loss(self, y: Nest, outputs: Nest, weights: tf.Tensor | None = None) -> tf.Tensor:
+        """The loss that Keras reports, with the weights of outputs given at compilation, unless those are tuned."""
+        return self.loss(y, outputs, weights, None, None if "loss_weights" in self.tunables.start else self.loss_weights)
 
     def dynamics(self, loss: Loss | None = None) -> Dynamics:
         """The optimiser, whose settings are hypers or constants.
@@ -64,9 +73,9 @@ class KerasTraining(NamedTuple):
         Args:
           loss: replaces `training_loss`.
         """
-        make, settings = OPTIMIZERS[self.optimizer]
-        chosen = {name: self._setting(name) if name in self.tunables.start else self.fixed[name] for name in settings}
-        return make(loss or self.training_loss, **chosen)
+        make, settings = OPTIMIZERS[self.optimizer.name]
+        tuned = {name: self._setting(name) for name in settings if name in self.tunables.start}
+        return constrained(make(loss or self.training_loss, **(self.optimizer.fixed | tuned)), self.projections)
 
     def _setting(self, name: str) -> Callable[[Hypers, tf.Tensor], Any]:
         """A tuned setting as the function (hypers, t) -> one value, or one value per param."""
@@ -92,25 +101,61 @@ def make_training(
     model: keras.Model,
     loss: Any,
     hypers: Sequence[str] | Mapping[str, Any],
-    optimizer: str,
+    optimizer: Any,
     per_layer: bool,
     ranges: Mapping[str, tuple[float, float]] | None,
     batch_norm: str,
-    fixed: Mapping[str, float] | None = None,
 ) -> KerasTraining:
-    """Builds the training from the user's arguments; `checks.check_training` checks it on data.
-
-    Args:
-      fixed: optimiser settings that are not hypers and differ from their defaults.
-    """
+    """Builds the training from the user's arguments; `checks.check_training` checks it on data."""
+    refuse_overrides(model)
+    chosen = resolve_optimizer(optimizer, model)
     pure = from_keras(model, batch_norm=batch_norm, check=False)
     layers = layers_of(model, pure.params) if per_layer else {}
     names = {number: path.rsplit("/", 1)[0] for path, number in layers.items()}
     outputs = list(getattr(model, "output_names", None) or ["output"])
-    tunables = select_tunables(hypers, ranges, optimizer, [names[i] for i in sorted(names)], outputs)
-    settings = {name: TUNABLES[name].start for name in OPTIMIZERS[optimizer][1]} | dict(fixed or {})
+    factors = compiled_loss_weights(model, outputs) if loss is None else None
+    settings = dict(chosen.settings) | ({} if factors is None else {"loss_weights": factors})
+    tunables = select_tunables(hypers, ranges, chosen.name, [names[i] for i in sorted(names)], outputs, settings)
     listed = isinstance(getattr(model, "_outputs_struct", None), list | tuple)
-    return KerasTraining(pure, losses(loss, outputs if listed else None), tunables, optimizer, settings, layers or None)
+    resolved = losses(compiled_loss(model) if loss is None else loss, outputs if listed else None)
+    constraints = projections(dict(zip(pure.params, model.trainable_variables, strict=True)))
+    return KerasTraining(pure, resolved, tunables, chosen, constraints, factors, layers or None)
+
+
+def compiled_loss(model: keras.Model) -> Any:
+    """The loss that the model was compiled with."""
+    if not model.compiled or model.loss is None:
+        raise ValueError(f"loss is None, and model '{model.name}' is not compiled with one; pass loss=.")
+    return model.loss
+
+
+def compiled_loss_weights(model: keras.Model, outputs: Sequence[str]) -> list[float] | None:
+    """The factors of the outputs that the model was compiled with, in the order of the outputs."""
+    given = getattr(getattr(model, "_compile_loss", None), "_user_loss_weights", None)
+    if given is None:
+        return None
+    structure = getattr(model, "_outputs_struct", None)
+    names = sorted(structure) if isinstance(structure, Mapping) else list(outputs)
+    if isinstance(given, Mapping):
+        if not set(given) <= set(names):
+            raise ValueError(f"loss_weights has {sorted(given)}, but the model's outputs are {names}; compile it again.")
+        return [float(given.get(name, 1.0)) for name in names]
+    if not isinstance(given, list | tuple):
+        return [float(given)] * len(names)
+    if len(given) != len(names):
+        raise ValueError(f"loss_weights has {len(given)} factors for {len(names)} outputs; compile the model again.")
+    return [float(factor) for factor in given]
+
+
+def refuse_overrides(model: keras.Model) -> None:
+    """Refuses a model that trains in its own way, which rfho2 would not follow."""
+    for name in ("train_step", "compute_loss"):
+        if getattr(type(model), name) is not getattr(keras.Model, name):
+            raise ValueError(
+                f"model '{model.name}' ({type(model).__name__}) has its own {name}, which rfho2 does not call, so the "
+                f"training would differ from Keras's. Move what it computes into a loss or a layer (add_loss), or use "
+                f"rf.from_keras and write the loss yourself."
+            )
 
 
 def layers_of(model: keras.Model, params: Params) -> dict[str, int]:

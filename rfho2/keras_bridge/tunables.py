@@ -124,6 +124,7 @@ def select_tunables(
     optimizer: str,
     layers: Sequence[str] = (),
     outputs: Sequence[str] = ("0",),
+    settings: Mapping[str, Any] | None = None,
 ) -> Tunables:
     """Checks and resolves what the user selected.
 
@@ -133,9 +134,10 @@ def select_tunables(
       optimizer: a key of `OPTIMIZERS`.
       layers: layer names, if each layer gets its own learning rate and weight decay.
       outputs: names of the model's outputs, for `loss_weights`.
+      settings: settings of the optimiser, from which hypers start unless the user says otherwise.
     """
     names = _checked_names(hypers, optimizer)
-    initial = dict(hypers) if isinstance(hypers, Mapping) else {}
+    initial = {**(settings or {}), **(hypers if isinstance(hypers, Mapping) else {})}
     bounds = _checked_ranges(names, ranges or {})
     labels = {name: layers for name in names if layers and name in PER_LAYER}
     labels |= {name: outputs for name in names if name == "loss_weights"}

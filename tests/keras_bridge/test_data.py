@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from rfho2.keras_bridge import data
 from tests.support.keras_models import TRAIN, VALID, fit, network, tuner
 
 
@@ -45,9 +46,25 @@ class TestRefused:
         with pytest.raises(ValueError, match=r"add \.batch"):
             fit(idle, tf.data.Dataset.from_tensor_slices(TRAIN))
 
-    def test_a_dataset_with_weights(self, idle):
-        with pytest.raises(ValueError, match="yields 3 parts"):
-            fit(idle, tf.data.Dataset.from_tensor_slices((*TRAIN, TRAIN[1])).batch(12))
+    def test_a_dataset_of_four_parts(self, idle):
+        with pytest.raises(ValueError, match="yields 4 parts"):
+            fit(idle, tf.data.Dataset.from_tensor_slices((*TRAIN, TRAIN[1], TRAIN[1])).batch(12))
+
+    def test_a_generator(self, idle):
+        with pytest.raises(TypeError, match=r"x is a generator, which can be read only once.*PyDataset"):
+            fit(idle, (part for part in [TRAIN]), None)
+
+    def test_weights_of_classes_and_of_examples(self, idle):
+        with pytest.raises(ValueError, match="class_weight and sample_weight are both given"):
+            fit(idle, *TRAIN, class_weight={0: 2.0}, sample_weight=np.ones(240))
+
+    def test_both_kinds_of_validation_data(self, idle):
+        with pytest.raises(ValueError, match="validation_split and validation_data are both given"):
+            fit(idle, *TRAIN, validation_split=0.2)
+
+    def test_an_initial_epoch_after_the_last(self, idle):
+        with pytest.raises(ValueError, match="initial_epoch is 2, and epochs is 2"):
+            fit(idle, *TRAIN, initial_epoch=2)
 
     def test_different_numbers_of_examples(self, idle):
         with pytest.raises(ValueError, match="same number of examples"):
@@ -60,3 +77,72 @@ def test_a_dataset_that_ends_early_is_refused():
     dataset = tf.data.Dataset.from_generator(lambda: batches, output_signature=spec)
     with pytest.raises(ValueError, match="ended"):
         fit(tuner(), dataset, steps_per_epoch=20)
+
+
+ORDER = data.Order(batch_size=12, shuffle=False, seed=0)
+
+
+def test_batches_in_order_repeat_after_an_epoch():
+    source = data.training_batches(*TRAIN, ORDER)
+    assert source.steps == 20
+    for index in (0, 19, 20):
+        (x, y), _ = source.batches(tf.constant(index))
+        rows = slice(12 * (index % 20), 12 * (index % 20) + 12)
+        np.testing.assert_array_equal(x, TRAIN[0][rows])
+        np.testing.assert_array_equal(y, TRAIN[1][rows])
+
+
+def test_classes_and_examples_have_weights():
+    (_, y, weights), _ = data.training_batches(*TRAIN, ORDER, class_weight={0: 2.0, 2: 0.5}).batches(tf.constant(3))
+    np.testing.assert_array_equal(weights, np.array([2.0, 1.0, 0.5])[y])
+    one_hot = np.eye(3)[TRAIN[1]]
+    (_, _, same), _ = data.training_batches(TRAIN[0], one_hot, ORDER, class_weight={0: 2.0, 2: 0.5}).batches(tf.constant(3))
+    np.testing.assert_array_equal(weights, same)
+    given = np.arange(240.0)
+    (_, _, weights), _ = data.training_batches(*TRAIN, ORDER, sample_weight=given).batches(tf.constant(1))
+    np.testing.assert_array_equal(weights, given[12:24])
+    dataset = tf.data.Dataset.from_tensor_slices(TRAIN).batch(12)
+    stream = data.training_batches(dataset, None, ORDER, class_weight={0: 2.0}).batches
+    (_, y, weights), _ = stream.take(1)
+    np.testing.assert_array_equal(weights, np.where(y == 0, 2.0, 1.0))
+
+
+def test_the_last_examples_are_held_out():
+    first, last = data.split(data.arrays(*TRAIN, None, "x and y"), 0.25)
+    np.testing.assert_array_equal(first[1], TRAIN[1][:180])
+    np.testing.assert_array_equal(last[0], TRAIN[0][180:])
+    with pytest.raises(ValueError, match=r"validation_split is 1\.5"):
+        data.split(first, 1.5)
+
+
+def test_lists_are_arrays():
+    x, y = data.arrays(TRAIN[0].tolist(), TRAIN[1].tolist(), None, "x and y")
+    np.testing.assert_array_equal(y, TRAIN[1])
+    assert x.shape == TRAIN[0].shape
+
+
+class Batches(keras.utils.PyDataset):
+    """The blobs, 20 batches of 12."""
+
+    ended = 0
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, i):
+        return [part[12 * i : 12 * i + 12] for part in TRAIN]
+
+    def on_epoch_end(self):
+        self.ended += 1
+
+
+def test_the_batches_of_a_pydataset_are_shuffled_in_each_epoch():
+    batches = Batches()
+    source = data.training_batches(batches, None, ORDER._replace(shuffle=True))
+    assert source.steps == 20
+    (x, _), _ = source.batches.take(45)
+    first, second = (np.sort(x[20 * k : 20 * k + 20, 0, 0]) for k in range(2))
+    np.testing.assert_array_equal(first, np.sort(TRAIN[0][::12, 0]))
+    np.testing.assert_array_equal(first, second)
+    assert not np.array_equal(x[:20], x[20:40])
+    assert batches.ended >= 2
