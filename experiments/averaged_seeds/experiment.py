@@ -83,7 +83,7 @@ class Tuning(NamedTuple):
     Attributes:
       seeds: seeds in each hypergradient.
       fresh: whether each hyper-iteration has seeds of its own.
-      lengths: hyper-iterations by the name of the result; a longer tuning continues the shorter one.
+      lengths: hyper-iterations by the name of the result.
     """
 
     seeds: int
@@ -133,8 +133,8 @@ def tune(
     tuner = rf.HyperOptimizer(engine, optimizer, on_divergence="backtrack", clip=config.clip)
     weights, results = seeds.weights(config.sizes), {}
     for name, iterations in tuning.lengths.items():
-        results[name] = tuner.run(weights, start, iterations, directory, resume, checkpoint_every=20)
-        resume = True
+        place = directory and directory / slug(name)  # not one for all: a longer run has lost where the shorter one ended
+        results[name] = tuner.run(weights, start, iterations, place, resume, checkpoint_every=20)
     return results
 
 
