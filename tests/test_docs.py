@@ -188,6 +188,6 @@ def test_the_site_builds_without_warnings(tmp_path):
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees", DOCS, tmp_path / "html"]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert built.returncode == 0, built.stderr[-3000:]
-    page = (tmp_path / "html" / "api.html").read_text()
+    page = "".join((tmp_path / "html" / f"{name}.html").read_text() for name in ("api", "methods"))
     for public in rf.__all__:
         assert f'id="rfho2.{public}"' in page or f'id="module-rfho2.{public}"' in page, public

@@ -61,8 +61,9 @@ def implicit(
       jit_compile: None tries XLA and falls back to the graph; True or False insists.
 
     Returns:
-      An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state)`. Its `norms` are "residual" (the norm of F),
-      "predicted change", "unsettled" (the same relative to the size of E), "linear residual", "products" and, for CG, "curvature".
+      An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state)`. Its `norms` are "residual" (the norm of
+      F), "predicted change", "unsettled" (the same relative to the size of E), "linear residual", "products" and, for CG,
+      "curvature".
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: 0.5 * (w - hypers["target"]) ** 2
