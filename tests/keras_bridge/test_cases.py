@@ -14,8 +14,8 @@ from tests.support import keras_cases as cases
 
 BATCH, RATE = 8, 0.05
 QUICK = {
-    "Conv2D", "MaxPooling2D", "BatchNormalization", "batch norm with training=False", "LSTM", "tf.cond", "add_loss",
-    "two outputs, a dict", "frozen Conv2D", "MaxNorm", "loss sparse", "compiled AdamW",
+    "Conv2D", "BatchNormalization", "batch norm with training=False", "tf.cond",
+    "two outputs, a dict", "frozen Conv2D", "MaxNorm", "compiled AdamW",
 }  # fmt: skip
 
 

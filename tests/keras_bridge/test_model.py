@@ -70,9 +70,8 @@ def assert_modes_agree(problem, params, name, value, h=1e-5):
     assert (ahead - behind) / (2 * h) == pytest.approx(exact, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("make", "shape"), [pytest.param(models.convolutional, IMAGES, marks=pytest.mark.slow), (models.subclassed, (4,))]
-)
+@pytest.mark.parametrize(("make", "shape"), [(models.convolutional, IMAGES), (models.subclassed, (4,))])
+@pytest.mark.slow
 def test_reverse_forward_and_differences_agree(make, shape):
     wrapped, problem = models.cross_entropy_problem(make(), shape)
     assert_modes_agree(problem, wrapped.params, "decay", 1.0)

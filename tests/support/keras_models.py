@@ -89,7 +89,7 @@ class Subclassed(keras.Model):
         ]
         self.inner = keras.Sequential([keras.layers.Dense(4, "tanh", dtype=dtype), keras.layers.Dense(3, dtype=dtype)])
 
-    def call(self, x):
+    def call(self, x, training=None):
         for part in self.parts:
             x = part(x)
         return self.inner(x)

@@ -63,6 +63,7 @@ def each(data):
     ],
     ids=["a fresh seed each time", "a fixed average"],
 )
+@pytest.mark.slow
 def test_the_seeds_of_each_hyper_iteration(tuning, expected, data, each, monkeypatch):
     monkeypatch.setattr(
         rf, "average", lambda engine, n, together, average=rf.average: average(engine, n)

@@ -82,6 +82,7 @@ def outcome(tmp_path, monkeypatch):
     return experiment.run(TINY, output=tmp_path)
 
 
+@pytest.mark.slow
 def test_everything_is_learned_compared_and_drawn(outcome, weights, tmp_path):
     assert [row["adapted_by"] for row in outcome.results] == list(METHODS)
     for row in outcome.results:

@@ -85,6 +85,7 @@ def test_fits_add_the_digits_that_were_kept_to_the_validation_digits(monkeypatch
     np.testing.assert_array_equal(trained[experiment.RIGHT].images[:100], data.train.images[~data.noisy])
 
 
+@pytest.mark.slow
 def test_wrong_labels_lose_their_weight_in_one_training(tmp_path, monkeypatch):
     monkeypatch.setattr(experiment, "fits", lambda *args: ())
     digits = functools.partial(few_digits, train=256)  # 16 x 16, which keeps the graph of the permutation small
