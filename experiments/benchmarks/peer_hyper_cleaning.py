@@ -15,6 +15,7 @@ import numpy as np
 import rfho2 as rf
 from data import mnist
 from experiments.benchmarks.peer_case import Hypergradient
+from experiments.common.torch_product import transposed_product
 from experiments.data_hyper_cleaning import experiment as cleaning
 
 
@@ -79,7 +80,7 @@ class HyperCleaning:
         import torch
 
         x, y, xv, yv = (torch.tensor(part) for part in (*self.data.train, *self.data.validation))
-        product, product_v = (self._torch_product(m) if transposed else (lambda w, m=m: m @ w) for m in (x, xv))
+        product, product_v = (transposed_product(m) if transposed else (lambda w, m=m: m @ w) for m in (x, xv))
 
         def errors(p: list[Any], product: Any, labels: Any) -> Any:
             return torch.nn.functional.cross_entropy(product(p[0]) + p[1], labels.long(), reduction="none")
@@ -93,23 +94,6 @@ class HyperCleaning:
             return torch.autograd.grad(errors(p, product_v, yv).mean(), weights)[0].numpy()
 
         return hypergradient
-
-    def _torch_product(self, x: Any) -> Any:
-        import torch
-
-        def linear(m: Any, mt: Any) -> Any:
-            class Product(torch.autograd.Function):
-                @staticmethod
-                def forward(ctx: Any, w: Any) -> Any:
-                    return m @ w
-
-                @staticmethod
-                def backward(ctx: Any, up: Any) -> Any:
-                    return linear(mt, m)(up)
-
-            return Product.apply
-
-        return linear(x, x.T.contiguous())
 
     def contestants(self) -> dict[str, Callable[[], Hypergradient]]:
         """Functions that build the contestants, by name; rfho2 first."""

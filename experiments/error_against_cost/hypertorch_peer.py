@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.common.torch_product import transposed_product
 from experiments.error_against_cost.problems import L2, MOMENTUM, Case
 
 SOLVERS = {"CG": "CG", "fixed point": "fixed_point", "normal equations": "CG_normaleq"}
@@ -68,21 +69,7 @@ class Hypertorch:
     def _product(self, x: Any, transposed: bool) -> Callable[[Any], Any]:
         if not transposed:
             return lambda w: x @ w
-        torch = self.torch
-
-        def linear(m: Any, mt: Any) -> Any:
-            class Product(torch.autograd.Function):  # type: ignore[name-defined]
-                @staticmethod
-                def forward(ctx: Any, w: Any) -> Any:
-                    return m @ w
-
-                @staticmethod
-                def backward(ctx: Any, up: Any) -> Any:
-                    return linear(mt, m)(up)
-
-            return Product.apply
-
-        return linear(x, x.T.contiguous())
+        return transposed_product(x)
 
     def _errors(self, w: Any, product: Callable[[Any], Any], targets: Any) -> Any:
         logits = product(w)

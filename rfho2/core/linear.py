@@ -245,8 +245,11 @@ def _first_residual(product: Product, b: Nest, start: Nest | None) -> tuple[Nest
 
 
 def _meaningful(tolerance: tf.Tensor, b: Nest) -> tf.Tensor:
-    """The tolerance, but not below the rounding of the dtype: a residual that is updated, not computed, would go on falling
-    to the smallest numbers, whose quotients lead away from the solution."""
+    """The tolerance, but not below the rounding of the dtype.
+
+    A residual that is updated instead of computed would go on falling to the smallest numbers, and their quotients lead away
+    from the solution.
+    """
     dtype = nest.flatten(b)[0].dtype
     return tf.maximum(tf.cast(tolerance, dtype), np.finfo(dtype.as_numpy_dtype).eps)
 

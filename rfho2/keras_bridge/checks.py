@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rfho2.core import nest
 from rfho2.core.types import Nest
-from rfho2.keras_bridge.epochs import EVALUATED
+from rfho2.keras_bridge.epochs import EVALUATED, evaluate
 from rfho2.keras_bridge.losses import ONE_HOT, SPARSE, Losses, OutputLoss
 from rfho2.keras_bridge.model import EXAMPLES, Params, check_derivatives
 from rfho2.keras_bridge.training import KerasTraining, current_params
@@ -41,9 +41,8 @@ def check_training(
 
 def check_metrics(model: keras.Model, examples: tuple[Nest, ...]) -> None:
     """Refuses metrics that Keras cannot compute, now rather than after the first epoch."""
-    x, y, *weights = nest.map(lambda a: a[:EVALUATED], examples)
     try:
-        model.evaluate(x, y, EVALUATED, 0, weights[0] if weights else None)
+        evaluate(model, nest.map(lambda a: a[:EVALUATED], examples))
     except Exception as error:
         raise ValueError(
             f"model '{model.name}' cannot be evaluated on the validation data with its loss and metrics: "

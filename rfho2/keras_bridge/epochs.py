@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
 
 import keras
 import numpy as np
@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from rfho2.batches import Stream
 from rfho2.core.types import HyperGradient, Hypers, Nest, Result, Run
-from rfho2.keras_bridge.data import Examples, Source
+from rfho2.keras_bridge.datasets import Source
+from rfho2.keras_bridge.example_weights import Examples
 from rfho2.keras_bridge.training import KerasTraining
 
 EVALUATED = 256  # examples in a batch of an evaluation
@@ -82,7 +83,7 @@ class Epochs:
             steps=about.source.steps,
         )
         self._outputs = tf.function(self._batch_outputs, autograph=False)
-        self._stream = iter(about.source.batches.dataset) if isinstance(about.source.batches, Stream) else None
+        self._stream = iter(about.source.inputs.repeat()) if isinstance(about.source.batches, Stream) else None
         self._losses: list[float] = []  # in this epoch
         self._written: Nest = None  # the state whose weights the model has
         self.hypers: dict[str, np.ndarray] = {}  # final values, on the user's scale
@@ -94,8 +95,8 @@ class Epochs:
 
     def metrics(self, state: Nest, hypers: Hypers, k: int) -> dict[str, float]:
         """The hypers on the user's scale, and the loss and the metrics on a training batch."""
-        batch = next(self._stream) if self._stream is not None else self.about.source.batches(tf.constant(k))
-        examples, _ = batch
+        batches = cast(Callable[[tf.Tensor], Nest], self.about.source.batches)
+        examples = next(self._stream) if self._stream is not None else batches(tf.constant(k))[0]
         loss, outputs = self._outputs(self.training.dynamics().params(state), examples)
         measured = self.model.compute_metrics(examples[0], examples[1], outputs, *examples[2:])
         losses = {"loss", *(metric.name for metric in getattr(self.model._compile_loss, "metrics", ()))}

@@ -46,12 +46,20 @@ class OutputLoss(NamedTuple):
                 raise ValueError(
                     f"loss {self.name} gives one number for the whole batch; weights need one number per example."
                 )
-            weights = tf.cast(weights, values.dtype)
-            missing = values.shape.rank - weights.shape.rank
-            values *= (
-                tf.reshape(weights, tf.concat([tf.shape(weights), tf.ones([missing], tf.int32)], 0)) if missing else weights
-            )
+            values *= self._aligned(tf.cast(weights, values.dtype), values)
         return tf.reduce_sum(values) if self.total else tf.reduce_mean(values)
+
+    def _aligned(self, weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        """The weights with as many axes as the values: (N,) and (N, 1) would otherwise broadcast to (N, N)."""
+        missing = values.shape.rank - weights.shape.rank
+        if missing == -1 and weights.shape[-1] == 1:
+            return weights[..., 0]
+        if missing < 0:
+            raise ValueError(
+                f"the weights have shape {list(weights.shape)}, but loss {self.name} gives numbers of shape "
+                f"{list(values.shape)}; pass one weight per example."
+            )
+        return weights[(..., *[tf.newaxis] * missing)]
 
 
 def output_loss(loss: Any) -> OutputLoss:

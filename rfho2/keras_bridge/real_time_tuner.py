@@ -19,7 +19,9 @@ from rfho2.hypergradients.real_time import real_time
 from rfho2.hypergradients.windows import window_settings
 from rfho2.keras_bridge import data
 from rfho2.keras_bridge.checks import check_metrics, check_training
+from rfho2.keras_bridge.datasets import Order, Source
 from rfho2.keras_bridge.epochs import Epochs, Fitting, check_callbacks
+from rfho2.keras_bridge.example_weights import Examples
 from rfho2.keras_bridge.hyper_update import hyper_update
 from rfho2.keras_bridge.modes import choose_mode
 from rfho2.keras_bridge.optimizers import is_kind, to_keras
@@ -161,7 +163,7 @@ class RealTimeTuner:
           class_weight, sample_weight: factors of the loss of each class or example in training; as in Keras, examples that
             `validation_split` holds out keep their sample_weight.
           shuffle: whether arrays are trained on in an order that is new in each epoch.
-          initial_epoch: the number that epochs are counted from; `epochs` is the last one.
+          initial_epoch: the number of epochs that are done already; training ends after epoch number `epochs`.
 
         Returns:
           Keras's `History`: loss, val_loss, metrics and hypers at the end of each epoch. Its `.trajectories` has the hypers
@@ -169,30 +171,14 @@ class RealTimeTuner:
         """
         errors.check_count("epochs", epochs)
         if not 0 <= initial_epoch < epochs:
-            raise ValueError(
-                f"initial_epoch is {initial_epoch}, and epochs is {epochs}, the last one; pass a smaller number."
-            )
+            raise ValueError(f"initial_epoch is {initial_epoch}, but epochs, the last one, is {epochs}; it has to be less.")
         check_callbacks(callbacks or ())
         verbosity = 1 if verbose == "auto" else int(verbose)
         if verbosity:
             print(f"Compiling '{self.model.name}' ...", flush=True)
-        order = data.Order(batch_size, shuffle, self.seed, steps_per_epoch)
-        if validation_split:
-            data.refuse_iterator(x, "x")
-            if data.is_dataset(x):
-                raise ValueError("validation_split needs arrays, but x is a dataset; pass validation_data.")
-            if validation_data is not None:
-                raise ValueError("validation_split and validation_data are both given; pass one of the two.")
-            examples, held_out = data.split(data.arrays(x, y, sample_weight, "x and y"), validation_split)
-            source = data.of_arrays(data.with_class_weights(examples, class_weight), order)
-        else:
-            if validation_data is None:
-                raise ValueError(
-                    "validation_data is None, but the hypers are tuned on it: pass arrays (x, y) or a dataset, or "
-                    "validation_split."
-                )
-            source = data.training_batches(x, y, order, sample_weight, class_weight)
-            held_out = data.in_memory(validation_data, "validation_data")
+        order = Order(batch_size, shuffle, self.seed, steps_per_epoch)
+        given = data.Given(x, y, sample_weight, class_weight, validation_data, validation_split)
+        source, held_out = data.training_and_validation(given, order)
         check_training(self.model, self._training, held_out, source.labels, self._check)
         check_metrics(self.model, held_out)
         per_epoch = max(1, round(source.steps / self.hyper_batch))
@@ -222,7 +208,7 @@ class RealTimeTuner:
         return f"RealTimeTuner('{self.model.name}', {self._training.optimizer.name}, {hypers})"
 
     def _prepare(
-        self, source: data.Source, held_out: data.Examples, hyper_batch: Fraction, watch: Epochs
+        self, source: Source, held_out: Examples, hyper_batch: Fraction, watch: Epochs
     ) -> tuple[HyperOptimizer, Nest, Hypers]:
         """The driver, and the params and hypers from which it starts."""
         validation = data.validation_batches(held_out, self.validation_batch, self.seed + 2)

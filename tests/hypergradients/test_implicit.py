@@ -92,30 +92,30 @@ def test_golden_hypergradients(case, jit_compile):
         assert np.count_nonzero(found.grads["a"]) == np.count_nonzero(found.state) == 3
 
 
-@pytest.mark.filterwarnings("ignore:rf.implicit")
-def test_few_iterations_give_the_golden_partial_sums():
+def assert_partial_sums(neumann, cg):
+    """The golden partial sums of ridge regression, by numbers of iterations."""
     case, state = solved()
     start = case._replace(params=state)
-    for iterations, name in ((1, "g_neumann_0"), (6, "g_neumann_5")):
+    for iterations in neumann:
         found, norms = hypergradient(start, 1, condition="step", solver="fixed_point", iterations=iterations)
-        close(found.grads["rho"], GOLDEN["ridge_exp"][name])
+        close(found.grads["rho"], GOLDEN["ridge_exp"][f"g_neumann_{iterations - 1}"])
         assert int(norms["products"]) == iterations - 1
-    for iterations in (1, 2):
+    for iterations in cg:
         found, _ = hypergradient(start, 1, solver="cg", iterations=iterations)
         close(found.grads["rho"], GOLDEN["ridge_exp"][f"g_cg_{iterations}"])
+
+
+@pytest.mark.filterwarnings("ignore:rf.implicit")
+def test_few_iterations_give_the_golden_partial_sums():
+    assert_partial_sums(neumann=(1, 6), cg=(1, 2))
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:rf.implicit")
 def test_more_iterations_and_other_dynamics_give_the_golden_partial_sums():
+    assert_partial_sums(neumann=(2, 51), cg=(3,))
     case, state = solved()
     start = case._replace(params=state)
-    for iterations, name in ((2, "g_neumann_1"), (51, "g_neumann_50")):
-        found, norms = hypergradient(start, 1, condition="step", solver="fixed_point", iterations=iterations)
-        close(found.grads["rho"], GOLDEN["ridge_exp"][name])
-        assert int(norms["products"]) == iterations - 1
-    found, _ = hypergradient(start, 1, solver="cg", iterations=3)
-    close(found.grads["rho"], GOLDEN["ridge_exp"]["g_cg_3"])
     dynamics = rf.momentum(case.loss, 0.1, 0.5)
     for iterations, name in ((2, "g_neumann_1"), (6, "g_neumann_5")):
         found, _ = hypergradient(start, 1, dynamics, condition="step", solver="fixed_point", iterations=iterations)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rfho2.keras_bridge import data
+from rfho2.keras_bridge import data, datasets
 from tests.support.keras_models import TRAIN, VALID, fit, network, tuner
 
 
@@ -63,7 +63,7 @@ class TestRefused:
             fit(idle, *TRAIN, validation_split=0.2)
 
     def test_an_initial_epoch_after_the_last(self, idle):
-        with pytest.raises(ValueError, match="initial_epoch is 2, and epochs is 2"):
+        with pytest.raises(ValueError, match=r"initial_epoch is 2, but epochs.* is 2"):
             fit(idle, *TRAIN, initial_epoch=2)
 
     def test_different_numbers_of_examples(self, idle):
@@ -79,7 +79,7 @@ def test_a_dataset_that_ends_early_is_refused():
         fit(tuner(), dataset, steps_per_epoch=20)
 
 
-ORDER = data.Order(batch_size=12, shuffle=False, seed=0)
+ORDER = datasets.Order(batch_size=12, shuffle=False, seed=0)
 
 
 def test_batches_in_order_repeat_after_an_epoch():
@@ -145,4 +145,4 @@ def test_the_batches_of_a_pydataset_are_shuffled_in_each_epoch():
     np.testing.assert_array_equal(first, np.sort(TRAIN[0][::12, 0]))
     np.testing.assert_array_equal(first, second)
     assert not np.array_equal(x[:20], x[20:40])
-    assert batches.ended >= 2
+    assert batches.ended == 2, "not by what is read beside the training"

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.keras_bridge.losses import losses
+from rfho2.keras_bridge.losses import losses, output_loss
 
 RNG = np.random.default_rng(0)
 LOGITS = tf.constant(RNG.normal(size=(6, 3)), tf.float32)
@@ -114,3 +114,15 @@ def test_half_precision_outputs_are_evaluated_in_float32():
 def test_ignore_class_is_refused():
     with pytest.raises(ValueError, match="ignore_class"):
         losses(keras.losses.SparseCategoricalCrossentropy(ignore_class=0))
+
+
+def test_weights_are_aligned_with_the_examples():
+    loss = output_loss("mse")
+    y, outputs = tf.constant([[1.0], [2.0]]), tf.constant([[3.0], [5.0]])
+    expected = (4.0 * 1 + 9.0 * 3) / 2
+    for weights in ([1.0, 3.0], [[1.0], [3.0]], np.array([1, 3])):
+        assert float(loss(y, outputs, tf.constant(weights))) == expected
+    with pytest.raises(ValueError, match=r"weights have shape \[2, 2\].*one weight per example"):
+        loss(y, outputs, tf.ones([2, 2]))
+    in_time = output_loss("mse")(tf.zeros([2, 3, 1]), tf.ones([2, 3, 1]), tf.constant([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
+    assert float(in_time) == 0.5
