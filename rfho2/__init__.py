@@ -33,6 +33,7 @@ from rfho2.hypergradients.real_time import real_time
 from rfho2.hypergradients.reverse import reverse
 from rfho2.monitor.base import Callback
 from rfho2.monitor.csv_logger import CSVLogger
+from rfho2.monitor.plot import plot
 from rfho2.monitor.progress_bar import ProgressBar
 from rfho2.monitor.tensorboard import TensorBoard
 from rfho2.planning.auto import auto
@@ -106,6 +107,7 @@ __all__ = [
     "nesterov",
     "per_example_weights",
     "plan",
+    "plot",
     "projected_adam",
     "real_time",
     "reverse",

@@ -20,7 +20,7 @@ METHODS: dict[str, Callable[[str], bool]] = {
     "cosine decay": lambda method: method == "cosine",
     "ReduceLROnPlateau": lambda method: method == "plateau",
     SEARCH: lambda method: method.startswith(RANDOM),
-    **{f"tuner from x {start:g}": (lambda method, start=start: method == f"{TUNER} x {start:g}") for start in STARTS},
+    **{f"tuner from x {start:g}": f"{TUNER} x {start:g}".__eq__ for start in STARTS},
 }
 USUAL_START, *OTHER_STARTS = (f"tuner from x {start:g}" for start in STARTS)
 
@@ -71,8 +71,8 @@ def compare(records: Sequence[Record], task: str, method: str, baseline: str) ->
     strata: dict[str, list[float]] = {}
     for case, record in ours.items():
         strata.setdefault(case[0], []).append(record["test"] - theirs[case]["test"])
-    errors = [np.var(d, ddof=1) / len(d) if len(d) > 1 else np.nan for d in strata.values()]
-    return Mean(float(np.mean([np.mean(d) for d in strata.values()])), float(np.sqrt(np.sum(errors)) / len(strata)))
+    variances = [float(np.var(d, ddof=1)) / len(d) if len(d) > 1 else np.nan for d in strata.values()]
+    return Mean(float(np.mean([np.mean(d) for d in strata.values()])), float(np.sqrt(sum(variances)) / len(strata)))
 
 
 def time_ratio(records: Sequence[Record], task: str) -> float:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-from sklearn import datasets
+from sklearn import datasets  # type: ignore[import-untyped]
 
 from data import cifar_features
 from experiments.keras_tasks import made_data

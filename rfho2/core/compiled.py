@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import warnings
 from collections.abc import Callable
@@ -43,7 +44,16 @@ class Compiled:
         return result
 
     def _compile(self) -> Callable[..., Any]:
-        return tf.function(self._function, jit_compile=self.jit_compiled, autograph=False)
+        return graph_function(self._function, jit_compile=self.jit_compiled)
+
+
+def graph_function(function: Callable[..., Any], jit_compile: bool | None = None) -> Callable[..., Any]:
+    """A `tf.function` without AutoGraph.
+
+    TensorFlow counts traces by the code of a function, and warns of retracing when several functions made by the same lines
+    are traced once each. It counts a partial object by itself.
+    """
+    return tf.function(functools.partial(function), jit_compile=jit_compile, autograph=False)
 
 
 def _culprit(message: str) -> str:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from rfho2.constraints.sets import Box, Constraint
 from rfho2.core import errors
+from rfho2.core.compiled import graph_function
 from rfho2.core.types import Hypers, Nest
 from rfho2.driver.checkpoint_store import digest
 
@@ -116,7 +117,7 @@ def projected_adam(
         "log_scale": sorted(log_scale),
     }
     # One graph, because a projection is some fifty small ops, whose overhead dominates when they run eagerly.
-    return HyperUpdate(init, tf.function(update, autograph=False), settings)
+    return HyperUpdate(init, graph_function(update), settings)
 
 
 def with_rate_scaled(opt_state: Nest, factor: float) -> Nest | None:

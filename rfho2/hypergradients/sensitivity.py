@@ -151,22 +151,24 @@ def push_forward(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: 
     """s <- phi(s, hypers) and Z <- A Z + B, column by column, where A and B are the derivatives of phi.
 
     One accumulator is vectorised over the columns, so that the graph does not grow with their number and the step itself is
-    computed once. Separate columns have an accumulator each.
+    computed once. Separate columns have an accumulator each, and the first of them also gives the step.
     """
 
-    @tf.autograph.experimental.do_not_convert  # otherwise vectorized_map would rewrite the user's loss
-    def column(direction: tuple[Nest, dict[str, tf.Tensor]]) -> Nest:
+    def column(direction: tuple[Nest, dict[str, tf.Tensor]]) -> tuple[Nest, Nest]:
         with tf.autodiff.ForwardAccumulator((tangent.state, dict(hypers)), direction) as accumulator:
             new = phi(tangent.state, hypers)
-        return accumulator.jvp(new, unconnected_gradients=ZERO)
+        return new, accumulator.jvp(new, unconnected_gradients=ZERO)
 
-    sensitivity: Nest
     if isinstance(tangent.sensitivity, SeparateColumns):
         pairs = zip(tangent.sensitivity, separated(along, count_directions(along)), strict=True)
-        sensitivity = SeparateColumns(column(pair) for pair in pairs)
-    else:
-        sensitivity = tf.vectorized_map(column, (tangent.sensitivity, along), warn=False)
-    return Tangent(phi(tangent.state, hypers), sensitivity)
+        states, columns = zip(*map(column, pairs), strict=True)
+        return Tangent(states[0], SeparateColumns(columns))
+
+    @tf.autograph.experimental.do_not_convert  # otherwise vectorized_map would rewrite the user's loss
+    def of(direction: tuple[Nest, dict[str, tf.Tensor]]) -> Nest:
+        return column(direction)[1]
+
+    return Tangent(phi(tangent.state, hypers), tf.vectorized_map(of, (tangent.sensitivity, along), warn=False))
 
 
 class SeparateColumns(tuple):

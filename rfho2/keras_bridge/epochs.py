@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from rfho2.batches import Stream
+from rfho2.core.compiled import graph_function
 from rfho2.core.types import HyperGradient, Hypers, Nest, Result, Run
 from rfho2.keras_bridge.datasets import Source
 from rfho2.keras_bridge.example_weights import Examples
@@ -82,7 +83,7 @@ class Epochs:
             epochs=about.epochs,
             steps=about.source.steps,
         )
-        self._outputs = tf.function(self._batch_outputs, autograph=False)
+        self._outputs = graph_function(self._batch_outputs)
         self._stream = iter(about.source.inputs.repeat()) if isinstance(about.source.batches, Stream) else None
         self._losses: list[float] = []  # in this epoch
         self._written: Nest = None  # the state whose weights the model has
@@ -145,9 +146,10 @@ class Epochs:
         self.callbacks.on_train_end()
 
     def history(self, result: Result) -> keras.callbacks.History:
-        """Keras's history, with the values at every update as `.trajectories`."""
+        """Keras's history, with the values at every update as `.trajectories`; `.hyper_names` says which are hypers."""
         history = self.model.history
         last = result.history[-1] if result.history else {}
         names = [name for name in last if not name.startswith(("hypergradient/", "norm of "))]
         history.trajectories = {name: np.array([row[name] for row in result.history]) for name in names}
+        history.hyper_names = list(self.training.tunables.named(result.hypers))
         return history

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ import tensorflow as tf
 from rfho2.core import errors, nest
 from rfho2.core.types import Hypers, Nest
 from rfho2.driver.hyper_optimizer import HyperOptimizer
+from rfho2.hypergradients.engine import Engine
 from rfho2.hypergradients.real_time import real_time
 from rfho2.hypergradients.windows import window_settings
 from rfho2.keras_bridge import data
@@ -22,11 +24,13 @@ from rfho2.keras_bridge.checks import check_metrics, check_training
 from rfho2.keras_bridge.datasets import Order, Source
 from rfho2.keras_bridge.epochs import Epochs, Fitting, check_callbacks
 from rfho2.keras_bridge.example_weights import Examples
+from rfho2.keras_bridge.graph_first import GraphFirst
 from rfho2.keras_bridge.hyper_update import hyper_update
 from rfho2.keras_bridge.modes import choose_mode
 from rfho2.keras_bridge.optimizers import is_kind, to_keras
 from rfho2.keras_bridge.safeguards import Limit, loss_limit, safe_start
 from rfho2.keras_bridge.training import current_params, make_training
+from rfho2.monitor.plot import plot
 from rfho2.problem import Problem
 
 BETA_1, BETA_2 = 0.5, 0.9  # for Adam: hypergradients change by orders of magnitude, and a long memory would lag behind
@@ -68,7 +72,8 @@ class RealTimeTuner:
       validation_batch: number of validation examples that each hypergradient uses.
       batch_norm: see `rf.from_keras`.
       seed: determines the order of the examples and dropout.
-      jit_compile: None tries XLA and falls back to graph mode.
+      jit_compile: None compiles with XLA after the first 500 steps if at least 1,000 remain, and falls back to graph mode
+        where XLA fails; True compiles at once.
 
     >>> import keras
     >>> import rfho2 as rf
@@ -128,6 +133,7 @@ class RealTimeTuner:
             model.compile(optimizer=to_keras(self._training.optimizer), loss=loss, metrics=listed)
         self.hypers: dict[str, np.ndarray] = dict(self._tunables.start)
         self._begun = False
+        self._history: keras.callbacks.History | None = None
 
     def fit(
         self,
@@ -191,7 +197,14 @@ class RealTimeTuner:
         finally:
             self.hypers = watch.hypers or self.hypers
         self._write_settings()
-        return watch.history(result)
+        self._history = watch.history(result)
+        return self._history
+
+    def plot(self) -> Any:
+        """The validation loss and the hypers along the last `fit`, as a matplotlib figure; see `rf.plot`."""
+        if self._history is None:
+            raise ValueError("the tuner has nothing to plot yet; call fit first.")
+        return plot(self._history)
 
     def _write_settings(self) -> None:
         """Leaves the tuned settings in the model's optimizer, if it is of the same kind, so that `model.fit` can go on."""
@@ -218,7 +231,7 @@ class RealTimeTuner:
         start: Hypers = {name: sets[name].project(tf.constant(v)) for name, v in tunables.to_internal(self.hypers).items()}
         loss, how = self._training.training_loss, (self.mode, self.carry, self.discount)
         self.mode = choose_mode(loss, params, errors.checked_hypers(start, params), source.batches, *how)
-        engine = real_time(problem, hyper_batch, self.carry, self._jit_compile, discount=self.discount, mode=self.mode)
+        engine = self._engine(problem, hyper_batch, steps=math.ceil(watch.iterations * hyper_batch))
         start = start if self._begun else safe_start(engine, params, start, tunables)
         self._begun = True
         driver = HyperOptimizer(
@@ -231,6 +244,12 @@ class RealTimeTuner:
             limit=self._limit(validation(tf.constant(0)), params) if "learning_rate" in tunables.start else None,
         )
         return driver, params, start
+
+    def _engine(self, problem: Problem, hyper_batch: Fraction, steps: int) -> Engine:
+        def make(jit_compile: bool | None) -> Engine:
+            return real_time(problem, hyper_batch, self.carry, jit_compile, discount=self.discount, mode=self.mode or "")
+
+        return GraphFirst(make, steps) if self._jit_compile is None else make(self._jit_compile)
 
     def _limit(self, batch: Nest, params: Nest) -> Limit:
         first = float(self._training.objective(params, {}, batch))

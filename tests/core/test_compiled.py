@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2.core.compiled import graph_function
 from tests.support.engines import ENGINES, every_engine
 from tests.support.problems import cosh_valley
 
@@ -105,3 +106,16 @@ def test_same_inputs_give_the_same_bits():
     for engine in (rf.reverse(problem), rf.forward(problem, jit_compile=False)):
         first, second = (engine(case.params, {"lr": 0.1, "l2": 0.01}) for _ in range(2))
         tf.nest.map_structure(np.testing.assert_array_equal, first, second)
+
+
+def test_functions_made_by_the_same_lines_are_not_reported_as_retraced(caplog):
+    def make(factor):
+        def function(x):
+            return factor * x
+
+        return graph_function(function)
+
+    with caplog.at_level("WARNING"):
+        made = [make(float(factor)) for factor in range(12)]
+        assert [float(function(tf.constant(2.0))) for function in made] == [2.0 * factor for factor in range(12)]
+    assert not caplog.records

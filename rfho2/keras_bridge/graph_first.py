@@ -1,0 +1,62 @@
+"""Real time that begins in graph mode and goes on under XLA, whose compilation a short training would not repay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
+from rfho2.hypergradients.engine import Engine
+
+GRAPH_STEPS = 500  # before XLA compiles the step, so that output comes at once
+WORTH_COMPILING = 1000  # remaining steps; compiling takes 2 to 8 seconds, and a step is some milliseconds faster
+
+
+class GraphFirst(Engine):
+    """An online engine in graph mode for the first steps, and compiled by XLA from then on.
+
+    Where the change comes depends on the number of steps alone, so that a run can be repeated and resumed.
+
+    Args:
+      make: jit_compile -> the engine.
+      steps: steps of the training.
+    """
+
+    def __init__(self, make: Callable[[bool | None], Engine], steps: int):
+        self._graph, self._xla = make(False), make(None)
+        self._last = self._graph
+        self._until = GRAPH_STEPS if steps >= GRAPH_STEPS + WORTH_COMPILING else steps
+        super().__init__(self._xla.problem, self._xla.settings)
+
+    def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
+        """The hypergradient at the end of the first hyper-batch."""
+        return self._graph(params, hypers, k)
+
+    def initial_state(self, params: Nest, hypers: Hypers) -> Nest:
+        """s_0, which has the structure of every state."""
+        return self._graph.initial_state(params, hypers)
+
+    def start(self, params: Nest, hypers: Hypers) -> Any:
+        """What the first hyper-batch starts from."""
+        return self._graph.start(params, hypers)
+
+    def advance(self, carry: Any, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Any]:
+        """The next hyper-batch."""
+        self._last = self._graph if int(carry.t) < self._until else self._xla
+        return self._last.advance(carry, hypers, k)
+
+    def forget(self, carry: Any) -> Any:
+        """The same training without memory of earlier hypers."""
+        return self._graph.forget(carry)
+
+    @property
+    def jit_compiled(self) -> bool:
+        """Whether XLA compiled the last hyper-batch."""
+        return self._last.jit_compiled
+
+    @property
+    def norms(self) -> Norms:
+        """Norm of the sensitivity or of the adjoint in the last hyper-batch."""
+        return self._last.norms

@@ -1,0 +1,119 @@
+"""One figure of a run: the objective, the hypers and their hypergradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rfho2.core.types import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+GRADIENT = "hypergradient/"
+MOST_COLUMNS = 3  # panels side by side
+DECADES = 10  # a ratio of largest to smallest from which an axis is logarithmic
+
+Draw = Callable[["Axes"], None]
+
+
+class _Run(NamedTuple):
+    """What is drawn: values by name, one for each update of the hypers, and the final values of hypers that are arrays."""
+
+    columns: dict[str, np.ndarray]
+    hypers: list[str]
+    arrays: dict[str, np.ndarray]
+    unit: str
+
+
+def plot(result: Result | Any) -> Figure:
+    """Draws the objective, each hyper, and the hypergradients against the hyper-iterations.
+
+    A hyper that is an array is drawn as it is at the end: its entries, or an image of a matrix.
+
+    Args:
+      result: what `HyperOptimizer.run` returned (also `rf.tune(...).result`), or the history that `RealTimeTuner.fit`
+        returned.
+
+    Returns:
+      A matplotlib figure; `figure.savefig("run.png")` writes it.
+    """
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("rf.plot needs matplotlib; install it with: pip install 'rfho2[plot]'.") from error
+    run = _run_of(result)
+    panels = _panels(run)
+    columns = min(MOST_COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 3.2 * rows), layout="constrained", squeeze=False)
+    for axis, (title, draw) in zip(axes.flat, panels, strict=False):
+        axis.set_title(title)
+        draw(axis)
+    for axis in axes.flat[len(panels) :]:
+        axis.remove()
+    return figure
+
+
+def _run_of(result: Any) -> _Run:
+    if isinstance(result, Result):
+        columns = {name: np.array([row[name] for row in result.history]) for name in (result.history or [{}])[0]}
+        arrays = {name: np.asarray(value) for name, value in result.hypers.items() if np.ndim(value)}
+        run = _Run(columns, [name for name in result.hypers if name in columns], arrays, "hyper-iteration")
+    elif hasattr(result, "trajectories"):
+        run = _Run(dict(result.trajectories), list(result.hyper_names), {}, "hyper-batch")
+    else:
+        raise TypeError(
+            f"result is of type {type(result).__name__}; pass the result of HyperOptimizer.run, or the history of "
+            f"RealTimeTuner.fit."
+        )
+    if not len(next(iter(run.columns.values()), ())):
+        raise ValueError("result has an empty history: there is nothing to draw. Run at least one hyper-iteration.")
+    return run
+
+
+def _panels(run: _Run) -> list[tuple[str, Draw]]:
+    values = {name: v for name, v in run.columns.items() if name == "value" or name.startswith("value/")}
+    panels = [("objective", _curves(values, run.unit))]
+    for group in dict.fromkeys(name.partition("/")[0] for name in run.hypers):  # one panel for the entries of a hyper
+        own = {name: run.columns[name] for name in run.hypers if name.partition("/")[0] == group}
+        panels.append((group, _curves(own, run.unit)))
+    panels += [(f"{name}, at the end", _entries(value)) for name, value in run.arrays.items()]
+    gradients = {name.removeprefix(GRADIENT): v for name, v in run.columns.items() if name.startswith(GRADIENT)}
+    return panels + ([("hypergradients", _curves(gradients, run.unit))] if gradients else [])
+
+
+def _curves(curves: Mapping[str, np.ndarray], unit: str) -> Draw:
+    def draw(axis: Axes) -> None:
+        for name, values in curves.items():
+            axis.plot(1 + np.arange(len(values)), values, label=name, marker="." if len(values) < 30 else None)
+        axis.set_yscale(_scale(np.concatenate(list(curves.values()))))
+        axis.set_xlabel(unit)
+        axis.grid(alpha=0.3)
+        if len(curves) > 1:
+            axis.legend(fontsize="small")
+
+    return draw
+
+
+def _scale(values: np.ndarray) -> str:
+    """Logarithmic for values over decades, symmetric if they change their sign."""
+    sizes = np.abs(values[np.isfinite(values) & (values != 0)])
+    if not len(sizes) or np.max(sizes) < DECADES * np.min(sizes):
+        return "linear"
+    return "log" if np.all(values[np.isfinite(values)] > 0) else "symlog"
+
+
+def _entries(value: np.ndarray) -> Draw:
+    def draw(axis: Axes) -> None:
+        if value.ndim == 2 and min(value.shape) > 1:
+            axis.figure.colorbar(axis.imshow(value, aspect="auto"), ax=axis)
+        else:
+            axis.plot(np.ravel(value), ".", markersize=4)
+            axis.set_xlabel("entry")
+            axis.grid(alpha=0.3)
+
+    return draw

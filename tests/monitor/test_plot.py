@@ -1,0 +1,64 @@
+"""rf.plot: one figure of a run, by its panels, curves and scales."""
+
+import keras
+import matplotlib as mpl
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rfho2 as rf
+
+mpl.use("Agg")
+
+
+@pytest.fixture
+def result():
+    def loss(w, hypers, batch):
+        return tf.reduce_sum(hypers["weights"] * tf.linalg.matvec(hypers["matrix"], w - 1) ** 2)
+
+    problem = rf.Problem(rf.gradient_descent(loss, "lr"), lambda w, hypers, batch: tf.reduce_sum((w - 2) ** 2), 3)
+    hypers = {"lr": tf.constant(0.1), "weights": tf.ones(3), "matrix": tf.eye(3)}
+    return rf.HyperOptimizer(rf.reverse(problem, jit_compile=False), rf.projected_adam(0.01)).run(tf.zeros(3), hypers, 4)
+
+
+def curves(axis):
+    return {line.get_label(): line.get_ydata() for line in axis.lines}
+
+
+def test_a_result_has_a_panel_for_the_objective_each_hyper_and_the_hypergradients(result):
+    panels = {axis.get_title(): axis for axis in rf.plot(result).axes if axis.get_title()}
+    assert list(panels) == ["objective", "lr", "weights, at the end", "matrix, at the end", "hypergradients"]
+    np.testing.assert_array_equal(panels["lr"].lines[0].get_ydata(), [row["lr"] for row in result.history])
+    np.testing.assert_array_equal(panels["weights, at the end"].lines[0].get_ydata(), result.hypers["weights"])
+    np.testing.assert_array_equal(panels["matrix, at the end"].images[0].get_array(), result.hypers["matrix"])
+    assert set(curves(panels["hypergradients"])) == {"lr", "weights", "matrix"}
+
+
+def test_a_history_of_the_tuner_has_a_panel_for_each_hyper():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 3)).astype("float32")
+    model = keras.Sequential([keras.Input([3]), keras.layers.Dense(2), keras.layers.Dense(1)])
+    tuner = rf.RealTimeTuner(model, "mse", ["learning_rate", "momentum"], per_layer=True, hyper_batch=1, jit_compile=False)
+    with pytest.raises(ValueError, match="call fit first"):
+        tuner.plot()
+    history = tuner.fit(x, x.sum(1), validation_data=(x, x.sum(1)), epochs=2, batch_size=10, verbose=0)
+    for figure in (tuner.plot(), rf.plot(history)):
+        panels = {axis.get_title(): axis for axis in figure.axes}
+        assert list(panels) == ["objective", "learning_rate", "momentum"]
+        assert set(curves(panels["learning_rate"])) == {name for name in history.hyper_names if "rate" in name}
+        np.testing.assert_array_equal(panels["objective"].lines[0].get_ydata(), history.trajectories["value"])
+
+
+@pytest.mark.parametrize(
+    ("values", "scale"), [([1.0, 2.0, 3.0], "linear"), ([1e-3, 1.0, np.nan], "log"), ([-1.0, 0.0, 100.0], "symlog")]
+)
+def test_values_over_decades_have_a_logarithmic_axis(result, values, scale):
+    rows = [{"value": value} for value in values]
+    assert rf.plot(result._replace(history=rows, hypers={})).axes[0].get_yscale() == scale
+
+
+def test_what_cannot_be_drawn_is_refused(result):
+    with pytest.raises(TypeError, match="of type dict"):
+        rf.plot({"value": [1.0]})
+    with pytest.raises(ValueError, match="empty history"):
+        rf.plot(result._replace(history=[]))
