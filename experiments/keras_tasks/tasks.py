@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-from sklearn import datasets  # type: ignore[import-untyped]
+from sklearn import datasets
 
 from data import cifar_features
 from experiments.keras_tasks import made_data
@@ -67,7 +67,8 @@ def standardised(parts: Parts, labels: bool = False) -> Parts:
     """Inputs, and labels if those are numbers, with mean 0 and standard deviation 1 on the training examples."""
 
     def scale(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
-        return ((values - reference.mean(0)) / (reference.std(0) + 1e-6)).astype(np.float32)
+        deviation = np.where(reference.std(0) > 0, reference.std(0) + 1e-6, 1)  # a pixel may be constant in training
+        return ((values - reference.mean(0)) / deviation).astype(np.float32)
 
     (x, y), *_ = parts
     return Parts(*((scale(part_x, x), scale(part_y, y) if labels else part_y) for part_x, part_y in parts))

@@ -190,6 +190,8 @@ class HyperOptimizer:
         norms = {rows.norm_name(name): float(norm) for name, norm in self.engine.norms.items()}
         self._check_divergence(now, hypergradient, norms)
         grads = dict(hypergradient.grads) if self.clip is None else _clipped(hypergradient.grads, self.clip)
+        if self.optimizer.relative:
+            grads = _relative(grads, rows.objective_values(hypergradient)["value"])
         hypers, opt_state = self.optimizer.update(grads, now.opt_state, now.hypers)
         before = now.history[-1]["seconds"] if now.history else 0.0
         # The time of the algorithm alone, without metrics and callbacks; never negative, even if a clock is set back.
@@ -252,6 +254,12 @@ class HyperOptimizer:
     def _load(self, store: Store, start: RunState) -> RunState:
         loaded = store.load(start.arrays(), self.engine.restore_stream)
         return start if loaded is None else RunState.of(*loaded)
+
+
+def _relative(grads: Hypers, value: Any) -> dict[str, tf.Tensor]:
+    """The hypergradients as relative changes of the objective."""
+    size = max(abs(float(value)), np.finfo(np.float32).tiny)
+    return {name: grad / tf.cast(size, grad.dtype) for name, grad in grads.items()}
 
 
 def _clipped(grads: Mapping[str, tf.Tensor], norm: float) -> dict[str, tf.Tensor]:

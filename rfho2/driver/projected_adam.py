@@ -22,11 +22,13 @@ class HyperUpdate(NamedTuple):
       init: hypers -> opt_state; rejects hypers that it cannot start from.
       update: (grads, opt_state, hypers) -> (hypers, opt_state).
       settings: plain values that describe it.
+      relative: whether the grads are divided by the size of the objective first, so that they are relative changes of it.
     """
 
     init: Callable[[Hypers], Nest]
     update: Callable[[Hypers, Nest, Hypers], tuple[dict[str, tf.Tensor], Nest]]
     settings: Mapping[str, Any] = {}
+    relative: bool = False
 
 
 class ProjectedAdamState(NamedTuple):

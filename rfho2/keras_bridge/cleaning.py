@@ -13,15 +13,15 @@ import tensorflow as tf
 from rfho2 import batches
 from rfho2.constraints.sets import Box
 from rfho2.core import errors, nest
-from rfho2.core.types import Hypers, Nest, Result
+from rfho2.core.types import Result
 from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.driver.projected_adam import projected_adam
-from rfho2.dynamics.base import Loss
 from rfho2.hypergradients.reverse import reverse
 from rfho2.keras_bridge import data
 from rfho2.keras_bridge.checks import check_training
 from rfho2.keras_bridge.optimizers import resolve_optimizer
-from rfho2.keras_bridge.training import KerasTraining, make_training
+from rfho2.keras_bridge.refits import Refits, weighted_loss
+from rfho2.keras_bridge.training import make_training
 from rfho2.problem import Problem
 
 
@@ -30,7 +30,7 @@ class Cleaned(NamedTuple):
 
     Attributes:
       weights: one per training example, in their order: from 0 (useless for the validation set) to 1.
-      suspects: indices of the examples whose weight fell below `threshold`, lowest weight first.
+      suspects: indices of the examples whose labels are probably wrong, lowest weight first.
       result: the driver's result.
     """
 
@@ -51,6 +51,7 @@ def per_example_weights(
     iterations: int = 20,
     hyper_rate: float = 0.05,
     threshold: float = 0.25,
+    refits: int = 3,
     optimizer: str = "sgd",
     checkpoints: int | None = None,
     callbacks: Sequence[Any] = (),
@@ -75,6 +76,9 @@ def per_example_weights(
       iterations: number of trainings; each takes about 3 times as long as a plain one.
       hyper_rate: about how far a weight moves after each training.
       threshold: the weight below which an example is a suspect.
+      refits: rounds of refitting, each of five plain trainings, after which those examples are suspects that models find
+        implausible which did not see them: models trained on the validation examples and on the rest that is not suspected.
+        The validation examples also determine how implausible a label has to be. With 0, the weights alone decide.
       checkpoints: number of states that reverse mode keeps instead of all (see `rf.reverse`), if memory is short.
       callbacks: rfho2's callbacks, such as `rf.ProgressBar()`.
       batch_norm, seed, checkpoint_dir, jit_compile, check: as for `rf.tune`.
@@ -95,7 +99,7 @@ def per_example_weights(
     size = errors.check_count("batch_size", min(batch_size, number))
     numbered = (examples, np.arange(number, dtype=np.int32))
     order = batches.seeded(batches.shuffled(numbered, size, seed), seed + 1)
-    dynamics = training.dynamics(_weighted_loss(training))
+    dynamics = training.dynamics(weighted_loss(training))
     problem = Problem(dynamics, training.objective, steps, order, batches.full(held_out))
     driver = HyperOptimizer(
         reverse(problem, checkpoints=checkpoints, jit_compile=jit_compile),
@@ -105,16 +109,9 @@ def per_example_weights(
     )
     result = driver.run(training.model.params, {"weights": np.full(number, 0.5)}, iterations, checkpoint_dir)
     weights = result.hypers["weights"].numpy()
+    suspected = weights < threshold
+    if refits:
+        refitted = Refits(training, examples, held_out[:2], steps, size, seed, jit_compile)
+        suspected = refitted.suspects(~suspected, refits)
     by_weight = np.argsort(weights, kind="stable")
-    return Cleaned(weights, by_weight[weights[by_weight] < threshold], result)
-
-
-def _weighted_loss(training: KerasTraining) -> Loss:
-    """The training loss with a weight for each example; the batch is (((x, y), indices), seed)."""
-
-    def loss(params: Nest, hypers: Hypers, batch: Nest) -> tf.Tensor:
-        ((x, y), indices), seed = batch
-        outputs, penalties = training.model.apply(params, x, training=True, seed=seed, return_losses=True)
-        return training.plain_loss(y, outputs, tf.gather(hypers["weights"], indices)) + penalties
-
-    return loss
+    return Cleaned(weights, by_weight[suspected[by_weight]], result)

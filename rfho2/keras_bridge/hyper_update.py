@@ -11,6 +11,32 @@ from rfho2.driver.projected_adam import HyperUpdate, projected_adam
 from rfho2.keras_bridge.tunables import Tunables
 
 PAIR = ("learning_rate", "momentum")
+EPSILON = 1e-15  # of Adam: a rate that is far too small has a tiny hypergradient, and has to rise nevertheless
+NEGLIGIBLE = 0.01  # relative change of the validation loss that an e-fold change of the learning rate makes
+
+
+def bold_update(tunables: Tunables, rate: float, **settings: Any) -> HyperUpdate:
+    """`hyper_update` for real time, where the learning rate falls only as far as that matters.
+
+    A hypergradient in real time looks back a few steps. While a training has not got going, on a plateau or with steps that
+    are too small, the validation loss hardly depends on the learning rate over so few steps, and what little there is says
+    that every step is noise: Adam, which does not know how small a gradient is, would take the rate to its floor. So a fall
+    of the rate is multiplied by |g| / (|g| + NEGLIGIBLE), where g is the relative change of the validation loss when the
+    rate changes e-fold.
+    """
+    inner = hyper_update(tunables, rate, **{"epsilon": EPSILON, **settings})
+    box = tunables.constraints().get("learning_rate")
+    if box is None:
+        return inner
+
+    def update(grads: Hypers, state: Nest, hypers: Hypers) -> tuple[dict[str, tf.Tensor], Nest]:
+        moved, state = inner.update(grads, state, hypers)
+        before = hypers["learning_rate"]
+        step, size = moved["learning_rate"] - before, tf.abs(grads["learning_rate"])
+        step = tf.where(step < 0, size / (size + NEGLIGIBLE), 1) * step
+        return {**moved, "learning_rate": box.project(before + step)}, state
+
+    return HyperUpdate(inner.init, update, {**inner.settings, "negligible": NEGLIGIBLE}, relative=True)
 
 
 def hyper_update(tunables: Tunables, rate: float, **settings: Any) -> HyperUpdate:

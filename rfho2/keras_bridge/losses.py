@@ -117,6 +117,13 @@ class Losses(NamedTuple):
         """One loss for each of `count` outputs."""
         return self.each * (count if len(self.each) == 1 else 1)
 
+    def per_example(self, labels: Nest, outputs: Nest) -> tf.Tensor:
+        """The sum of all losses, for each example."""
+        leaves = nest.flatten(outputs)
+        triples = zip(self.per_output(len(leaves)), nest.flatten(labels), leaves, strict=True)
+        values = [one.values(tf.cast(y, out.dtype), out) for one, y, out in triples]
+        return tf.add_n([tf.reduce_mean(v, axis=range(1, v.shape.rank)) for v in values])
+
     def __call__(
         self,
         labels: Nest,

@@ -25,15 +25,22 @@ from rfho2.keras_bridge.datasets import Order, Source
 from rfho2.keras_bridge.epochs import Epochs, Fitting, check_callbacks
 from rfho2.keras_bridge.example_weights import Examples
 from rfho2.keras_bridge.graph_first import GraphFirst
-from rfho2.keras_bridge.hyper_update import hyper_update
+from rfho2.keras_bridge.hyper_update import bold_update
 from rfho2.keras_bridge.modes import choose_mode
 from rfho2.keras_bridge.optimizers import is_kind, to_keras
-from rfho2.keras_bridge.safeguards import Limit, loss_limit, safe_start
+from rfho2.keras_bridge.safeguards import loss_limit, safe_start, warn_at_the_floor
 from rfho2.keras_bridge.training import current_params, make_training
 from rfho2.monitor.plot import plot
 from rfho2.problem import Problem
 
 BETA_1, BETA_2 = 0.5, 0.9  # for Adam: hypergradients change by orders of magnitude, and a long memory would lag behind
+
+MOST_STEPS, FEWEST_STEPS, UPDATES = 20, 5, 50
+
+
+def steps_of_a_hyper_batch(steps: int) -> int:
+    """Steps between two updates of the hypers, in a fit of this many steps."""
+    return int(np.clip(steps // UPDATES, FEWEST_STEPS, MOST_STEPS))
 
 
 class RealTimeTuner:
@@ -59,7 +66,8 @@ class RealTimeTuner:
       optimizer: "momentum", "sgd", "nesterov", "adam", "adamw", "rmsprop" or "adagrad", or a Keras optimizer of such a kind,
         from whose settings the hypers start. None takes that of the compiled model, or momentum.
       per_layer: gives each layer a separate learning rate and weight decay.
-      hyper_batch: steps between two updates of the hypers; reverse mode keeps the states of as many steps in memory.
+      hyper_batch: steps between two updates of the hypers; reverse mode keeps the states of as many steps in memory. None
+        means 20, or fewer, but at least 5, where a fit would have less than 50 updates.
       hyper_rate: about how much the logarithm of a learning rate changes at an update; other hypers in proportion.
       keep: "best" leaves the weights with the lowest validation loss at the end of a hyper-batch in the model, because with
         a learning rate that is still high the last ones are a matter of chance; "last" leaves the last ones.
@@ -95,7 +103,7 @@ class RealTimeTuner:
         *,
         optimizer: Any = None,
         per_layer: bool = False,
-        hyper_batch: int = 20,
+        hyper_batch: int | None = None,
         hyper_rate: float = 0.5,
         ranges: Mapping[str, tuple[float, float]] | None = None,
         metrics: Any = None,
@@ -114,7 +122,8 @@ class RealTimeTuner:
         self.model = model
         self._training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
         self._tunables = self._training.tunables
-        self.hyper_batch = window_settings(hyper_batch, carry, discount, mode or "forward").hyper_batch
+        window_settings(hyper_batch or MOST_STEPS, carry, discount, mode or "forward")  # refuses what it cannot do
+        self.hyper_batch = hyper_batch
         self.hyper_rate = hyper_rate
         self.validation_batch = errors.check_count("validation_batch", validation_batch)
         self.keep = keep
@@ -187,7 +196,8 @@ class RealTimeTuner:
         source, held_out = data.training_and_validation(given, order)
         check_training(self.model, self._training, held_out, source.labels, self._check)
         check_metrics(self.model, held_out)
-        per_epoch = max(1, round(source.steps / self.hyper_batch))
+        hyper_batch = self.hyper_batch or steps_of_a_hyper_batch(source.steps * (epochs - initial_epoch))
+        per_epoch = max(1, round(source.steps / hyper_batch))
         about = Fitting(source, held_out, initial_epoch, epochs, per_epoch, callbacks, verbosity)
         watch = Epochs(self.model, self._training, about, self.keep == "best")
         driver, params, start = self._prepare(source, held_out, Fraction(source.steps, per_epoch), watch)
@@ -197,6 +207,7 @@ class RealTimeTuner:
         finally:
             self.hypers = watch.hypers or self.hypers
         self._write_settings()
+        warn_at_the_floor(self.hypers, self._tunables)
         self._history = watch.history(result)
         return self._history
 
@@ -232,16 +243,18 @@ class RealTimeTuner:
         loss, how = self._training.training_loss, (self.mode, self.carry, self.discount)
         self.mode = choose_mode(loss, params, errors.checked_hypers(start, params), source.batches, *how)
         engine = self._engine(problem, hyper_batch, steps=math.ceil(watch.iterations * hyper_batch))
-        start = start if self._begun else safe_start(engine, params, start, tunables)
+        batch = validation(tf.constant(0))
+        first = float(self._training.objective(params, {}, batch))
+        start = start if self._begun else safe_start(engine, params, start, tunables, first)
         self._begun = True
         driver = HyperOptimizer(
             engine,
-            hyper_update(tunables, self.hyper_rate, beta_1=BETA_1, beta_2=BETA_2),
+            bold_update(tunables, self.hyper_rate, beta_1=BETA_1, beta_2=BETA_2),
             [watch],
             watch.metrics,
             stop=lambda history: bool(self.model.stop_training),
             on_divergence=tunables.with_lower_learning_rate,
-            limit=self._limit(validation(tf.constant(0)), params) if "learning_rate" in tunables.start else None,
+            limit=loss_limit(first, len(nest.flatten(batch)[0])) if "learning_rate" in tunables.start else None,
         )
         return driver, params, start
 
@@ -250,7 +263,3 @@ class RealTimeTuner:
             return real_time(problem, hyper_batch, self.carry, jit_compile, discount=self.discount, mode=self.mode or "")
 
         return GraphFirst(make, steps) if self._jit_compile is None else make(self._jit_compile)
-
-    def _limit(self, batch: Nest, params: Nest) -> Limit:
-        first = float(self._training.objective(params, {}, batch))
-        return loss_limit(first, examples=len(nest.flatten(batch)[0]))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import numpy as np
@@ -17,25 +18,34 @@ Limit = Callable[[list[dict[str, float]]], float]
 
 TRIAL = 3  # hyper-batches that a trial of an initial learning rate takes
 LOST = 0.1  # tolerated share of the fall of the validation loss
-EARLY = 0.05  # tolerated share of the first validation loss, in the first hyper-batches: examples still have similar losses
-NOISE = 12  # three standard errors at a coefficient of variation of 4, as the losses of good classifiers have
+BETTER = 0.05  # share of the first validation loss by which a trial has to be better than another
+PLATEAU = 0.1  # share of the first validation loss; as long as less is gained, there is little to lose
+EARLY = 0.25  # tolerated share of the first validation loss, until then
+FLOOR = 1.01  # times the lower end of the range: what counts as being there
+ERRORS = 3  # standard errors of the validation loss that count as noise
+VARIANCE = 0.4  # of the losses of examples, over the mean and the first mean: a coefficient of variation of 0.6 at the
+# beginning, and of 4 when a classifier has lowered the loss to a fortieth
 
 
-def safe_start(engine: Engine, params: Nest, hypers: Hypers, tunables: Tunables) -> Hypers:
+def safe_start(engine: Engine, params: Nest, hypers: Hypers, tunables: Tunables, first: float) -> Hypers:
     """The given hypers, if no smaller learning rate does better in the first hyper-batches; otherwise with a smaller one.
 
     Learning rates smaller by factors of 4 are tried until two in a row do no better than a finite one. The first steps at a
     rate that is too large cause damage (dead units) that no hypergradient repairs, and the rate that does best in so few
     steps is often too large. So a quarter of the best rate is taken; it rises quickly from there if it should.
+
+    Args:
+      first: the validation loss before training; a trial is better if it ends lower by `BETTER` of it.
     """
     initial, best, lowest, failures = hypers, hypers, _trial_loss(engine, params, hypers), 0
+    margin = BETTER * abs(first)
     while failures < 2:
         smaller = tunables.with_lower_learning_rate(hypers)
         if all(np.array_equal(smaller[name], hypers[name]) for name in hypers):  # not tuned, or at its lower bound
             break
         hypers = smaller
         loss = _trial_loss(engine, params, hypers)
-        if loss < lowest:
+        if loss < lowest - margin:
             best, lowest, failures = hypers, loss, 0
         elif np.isfinite(lowest):
             failures += 1
@@ -51,6 +61,17 @@ def _trial_loss(engine: Engine, params: Nest, hypers: Hypers) -> float:
     return loss if np.isfinite(loss) else np.inf
 
 
+def warn_at_the_floor(hypers: Mapping[str, np.ndarray], tunables: Tunables) -> None:
+    """Warns if a learning rate has sunk to the lower end of its range, where training stands still."""
+    low = tunables.ranges.get("learning_rate", (0.0, 0.0))[0]
+    if "learning_rate" in hypers and np.any(hypers["learning_rate"] <= FLOOR * low):
+        warnings.warn(
+            f"the learning rate ended at the lower end of its range, {low:g}: training has come to a stop. A few validation "
+            f"examples may dominate the validation loss (outliers, wrong labels); look at them, or train with a fixed rate.",
+            stacklevel=3,
+        )
+
+
 def loss_limit(first: float, examples: int) -> Limit:
     """The validation loss above which a tenth of all the progress is lost, and more than noise explains.
 
@@ -62,7 +83,7 @@ def loss_limit(first: float, examples: int) -> Limit:
     def limit(history: list[dict[str, float]]) -> float:
         values = [row["value"] for row in history]
         best = min([first, *values])
-        noise = NOISE * abs(best) / np.sqrt(examples) if len(values) > TRIAL else EARLY * abs(first)
-        return best + max(LOST * (first - best), noise)
+        noise = ERRORS * np.sqrt(VARIANCE * abs(best * first) / examples)
+        return best + max(LOST * (first - best), noise if first - best > PLATEAU * abs(first) else EARLY * abs(first))
 
     return limit

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.keras_bridge.hyper_update import hyper_update
+from rfho2.keras_bridge.hyper_update import bold_update, hyper_update
 from rfho2.keras_bridge.tunables import select_tunables
 
 START = {"learning_rate": 0.01, "momentum": 0.9, "weight_decay": 1e-4}
@@ -71,3 +71,26 @@ def test_without_the_pair_it_is_projected_adam():
     tunables = select_tunables({"learning_rate": 0.01, "weight_decay": 1e-4}, None, "momentum")
     plain = rf.projected_adam(tunables.rates(0.1), tunables.constraints())
     assert hyper_update(tunables, 0.1).settings == plain.settings
+
+
+def test_in_real_time_the_learning_rate_falls_only_as_far_as_that_matters():
+    tunables = select_tunables({"learning_rate": 0.01, "weight_decay": 1e-4}, None, "adam")
+    optimizer = bold_update(tunables, 0.5)
+    assert optimizer.relative
+    hypers = {name: tf.constant(value) for name, value in tunables.to_internal(tunables.start).items()}
+
+    def change(relative):
+        grads = {"learning_rate": tf.constant(relative, tf.float64), "weight_decay": tf.constant(1e-6, tf.float64)}
+        moved, _ = optimizer.update(grads, optimizer.init(hypers), hypers)
+        return [float(moved[name] - hypers[name]) for name in ("learning_rate", "weight_decay")]
+
+    rise, decay = change(-1e-5)
+    assert rise == pytest.approx(0.5, rel=1e-4)
+    assert decay == pytest.approx(-0.15, rel=1e-4)  # other hypers move as ever
+    assert change(0.01)[0] == pytest.approx(-0.25, rel=1e-4)
+    assert change(1.0)[0] == pytest.approx(-0.5 / 1.01, rel=1e-4)
+    assert abs(change(1e-5)[0]) < 1e-3
+
+
+def test_without_a_learning_rate_real_time_updates_as_offline():
+    assert not bold_update(select_tunables(["weight_decay"], None, "adam"), 0.5).relative

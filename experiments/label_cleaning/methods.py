@@ -1,0 +1,62 @@
+"""Ways to find wrong labels; each returns which training examples it suspects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+import rfho2 as rf
+from experiments.label_cleaning.problems import Labelled, Labels
+
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+EPOCHS = 20
+FOLDS = 5
+
+Build = Callable[[], keras.Model]
+
+
+def probabilities(build: Build, examples: Labelled, x: np.ndarray) -> np.ndarray:
+    """What a model that Keras's Adam fits to the examples predicts for others."""
+    model = build()
+    model.compile("adam", LOSS)
+    model.fit(*examples, epochs=EPOCHS, batch_size=32, verbose=0)
+    return np.asarray(keras.ops.softmax(model.predict(x, batch_size=500, verbose=0)))
+
+
+def out_of_fold(build: Build, labels: Labels, seed: int) -> np.ndarray:
+    """What models predict for training examples that they did not see; all see the trusted ones."""
+    x, y = labels.train
+    folds = np.random.default_rng(seed).permutation(np.arange(len(x)) % FOLDS)
+    predicted = np.zeros([len(x), int(y.max()) + 1])
+    for fold in range(FOLDS):
+        seen = folds != fold
+        both = [np.concatenate(pair) for pair in zip((x[seen], y[seen]), labels.trusted, strict=True)]
+        predicted[~seen] = probabilities(build, (both[0], both[1]), x[~seen])
+    return predicted
+
+
+def disagreement(build: Build, labels: Labels, seed: int) -> np.ndarray:
+    """A model of the trusted examples predicts another class."""
+    x, y = labels.train
+    return probabilities(build, labels.trusted, x).argmax(1) != y
+
+
+def cleanlab(build: Build, labels: Labels, seed: int) -> np.ndarray:
+    """Confident learning, with predictions out of fold."""
+    from cleanlab.filter import find_label_issues
+
+    return np.asarray(find_label_issues(labels.train[1], out_of_fold(build, labels, seed)))
+
+
+def learned_weights(build: Build, labels: Labels, seed: int, refits: int = 0, **settings: Any) -> np.ndarray:
+    """`rf.per_example_weights`, with or without refits."""
+    cleaned = rf.per_example_weights(build(), LOSS, labels.train, labels.trusted, refits=refits, seed=seed, **settings)
+    return np.isin(np.arange(len(labels.wrong)), cleaned.suspects)
+
+
+def f1(suspected: np.ndarray, wrong: np.ndarray) -> float:
+    """The F1 score of finding the wrong labels."""
+    return float(2 * np.sum(suspected & wrong) / max(1, np.sum(suspected) + np.sum(wrong)))

@@ -1,0 +1,125 @@
+"""Wrong labels by refitting: a model that did not see an example, but does see trusted ones, judges its label."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from rfho2 import batches
+from rfho2.core import nest
+from rfho2.core.compiled import Compiled, graph_function
+from rfho2.core.types import Hypers, Nest
+from rfho2.dynamics.base import Loss
+from rfho2.keras_bridge.training import KerasTraining
+from rfho2.problem import Problem
+
+FOLDS = 5
+OTHER_LABELS = 10  # wrong labels tried for each trusted example
+CANDIDATES = 200  # thresholds
+PREDICTED = 500  # examples in a batch of predictions
+
+
+def weighted_loss(training: KerasTraining) -> Loss:
+    """The training loss with a weight for each example; the batch is (((x, y), indices), seed)."""
+
+    def loss(params: Nest, hypers: Hypers, batch: Nest) -> tf.Tensor:
+        ((x, y), indices), seed = batch
+        outputs, penalties = training.model.apply(params, x, training=True, seed=seed, return_losses=True)
+        return training.plain_loss(y, outputs, tf.gather(hypers["weights"], indices)) + penalties
+
+    return loss
+
+
+class Refits:
+    """Trains on trusted examples and on those of the others that are believed, in folds, and looks at the rest.
+
+    Args:
+      training: model, loss and optimiser; every training starts from the model's weights.
+      examples: (x, y); some labels may be wrong.
+      trusted: (x, y) with labels that are right.
+      steps, batch_size, seed, jit_compile: as for `rf.per_example_weights`.
+    """
+
+    def __init__(
+        self,
+        training: KerasTraining,
+        examples: tuple[Nest, Nest],
+        trusted: tuple[Nest, Nest],
+        steps: int,
+        batch_size: int,
+        seed: int,
+        jit_compile: bool | None,
+    ):
+        self._training, self._trusted = training, trusted
+        self._rng = np.random.default_rng(seed)
+        self._examples = nest.map(lambda a, b: np.concatenate([a, b]), examples, trusted)
+        self._number, total = (len(nest.flatten(part)[0]) for part in (examples, self._examples))
+        self._folds = self._rng.permutation(np.arange(total) % FOLDS)
+        numbered = (self._examples, np.arange(total, dtype=np.int32))
+        order = batches.seeded(batches.shuffled(numbered, min(batch_size, total), seed), seed + 1)
+        problem = Problem(training.dynamics(weighted_loss(training)), training.objective, steps, order, None)
+        self._params = training.dynamics().params
+        self._train = Compiled(problem.train, jit_compile)
+        self._losses = graph_function(self._per_example)
+
+    def suspects(self, believed: np.ndarray, rounds: int) -> np.ndarray:
+        """Which labels are wrong, after some rounds, each of which believes those that the one before did not suspect."""
+        for _ in range(rounds):
+            own, right, wrong = self._judged(believed)
+            believed = own <= threshold(own, right, wrong)
+        return ~believed
+
+    def _judged(self, believed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Losses, by models that did not see them, of the examples, of trusted ones, and of those with other labels."""
+        kept = np.concatenate([believed, np.ones(len(self._folds) - self._number, bool)])
+        losses, others = np.zeros(len(kept)), []
+        for fold in range(FOLDS):
+            held_out = self._folds == fold
+            seen = kept & ~held_out
+            weights = seen * (len(seen) / max(1, np.sum(seen)))  # a mean over those that are seen
+            params = self._params(self._train(self._training.model.params, {"weights": weights.astype(np.float32)}))
+            losses[held_out] = self._predicted(params, nest.map(lambda a, h=held_out: a[h], self._examples))
+            others.append(self._with_other_labels(params, np.flatnonzero(held_out[self._number :])))
+        return losses[: self._number], losses[self._number :], np.concatenate(others)
+
+    def _with_other_labels(self, params: Nest, indices: np.ndarray) -> np.ndarray:
+        """Losses of trusted examples with the labels of others that differ."""
+        x, y = self._trusted
+        losses = []
+        for _ in range(OTHER_LABELS):
+            drawn = self._rng.integers(len(nest.flatten(y)[0]), size=len(indices))
+            differs = np.any(
+                [np.any((a[indices] != a[drawn]).reshape(len(indices), -1), axis=1) for a in nest.flatten(y)], axis=0
+            )
+            chosen, labels = indices[differs], drawn[differs]
+            if len(chosen):
+                pairs = (nest.map(lambda a, i=chosen: a[i], x), nest.map(lambda a, i=labels: a[i], y))
+                losses.append(self._predicted(params, pairs))
+        return np.concatenate(losses) if losses else np.zeros(0)
+
+    def _predicted(self, params: Nest, examples: tuple[Nest, Nest]) -> np.ndarray:
+        number = len(nest.flatten(examples)[0])
+        parts = [nest.map(lambda a, i=i: a[i : i + PREDICTED], examples) for i in range(0, number, PREDICTED)]
+        return np.concatenate([self._losses(params, nest.map(tf.constant, part)).numpy() for part in parts])
+
+    def _per_example(self, params: Nest, examples: tuple[Nest, Nest]) -> tf.Tensor:
+        x, y = examples
+        return self._training.loss.per_example(y, self._training.model.apply(params, x, training=False))
+
+
+def threshold(own: np.ndarray, right: np.ndarray, wrong: np.ndarray) -> float:
+    """The loss above which a label is to be suspected, such that the F1 score of the suspects should be largest.
+
+    With the rates at which trusted examples exceed a loss with their own labels (false alarms) and with other labels
+    (hits), a share f of suspects means that the share of wrong labels is p = (f - false alarms) / (hits - false alarms).
+
+    Args:
+      own: the losses of the examples.
+      right, wrong: losses of trusted examples, and of trusted examples with other labels.
+    """
+    candidates = np.unique(np.quantile(np.concatenate([own, right, wrong]), np.linspace(0, 1, CANDIDATES)))
+    suspected, alarms, hits = (np.mean(losses[:, None] > candidates, axis=0) for losses in (own, right, wrong))
+    gap = np.maximum(hits - alarms, 1e-6)
+    noise = np.clip((suspected - alarms) / gap, 0, 1)
+    f1 = 2 * noise * hits / np.maximum(suspected + noise, 1e-6)
+    return float(candidates[np.argmax(f1)])

@@ -1,0 +1,59 @@
+"""What protects real-time tuning: the start that is taken, the losses that are undone, and the word about a rate that sank."""
+
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rfho2.core.types import HyperGradient
+from rfho2.keras_bridge.safeguards import loss_limit, safe_start, warn_at_the_floor
+from rfho2.keras_bridge.tunables import select_tunables
+
+TUNABLES = select_tunables({"learning_rate": 0.1}, None, "sgd")
+
+
+class Trials:
+    """An engine whose validation loss is a function of the learning rate."""
+
+    def __init__(self, loss):
+        self.loss, self.tried = loss, []
+
+    def start(self, params, hypers):
+        self.tried.append(float(tf.exp(hypers["learning_rate"])))
+
+    def advance(self, carry, hypers, k):
+        return HyperGradient(tf.constant(self.loss(self.tried[-1])), {}, ()), carry
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (lambda rate: 1.0 - rate, 0.1),  # a smaller rate is worse
+        (lambda rate: 1.0 + 1e-3 * rate, 0.1),  # better by noise only
+        (lambda rate: 5.0 if rate > 0.01 else 0.5, 0.1 / 4**3),  # a quarter of the largest that works
+        (lambda rate: np.nan if rate > 0.05 else 0.5, 0.1 / 4**2),
+    ],
+)
+def test_a_smaller_rate_is_taken_only_if_it_is_clearly_better(loss, expected):
+    hypers = {"learning_rate": tf.math.log(tf.constant(0.1))}
+    start = safe_start(Trials(loss), (), hypers, TUNABLES, first=1.0)
+    assert float(tf.exp(start["learning_rate"])) == pytest.approx(expected, rel=1e-5)
+
+
+def test_on_a_plateau_there_is_little_to_lose_and_afterwards_progress_is_kept():
+    limit = loss_limit(1.0, examples=10_000)
+    assert limit([]) == pytest.approx(1.25)
+    assert limit([{"value": 0.95}] * 9) == pytest.approx(1.2)
+    assert limit([{"value": 0.95}, {"value": 0.5}, {"value": 0.6}]) == pytest.approx(0.55)  # a tenth of the progress
+    few = loss_limit(1.0, examples=40)
+    assert few([{"value": 0.5}]) == pytest.approx(0.5 + 3 * np.sqrt(0.4 * 0.5 / 40))  # three standard errors
+
+
+def test_a_learning_rate_that_sank_to_its_floor_is_reported():
+    with pytest.warns(UserWarning, match="lower end of its range, 1e-06"):
+        warn_at_the_floor({"learning_rate": np.array([0.1, 1e-6])}, TUNABLES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_at_the_floor({"learning_rate": np.array(1e-5)}, TUNABLES)
+        warn_at_the_floor({"weight_decay": np.array(1e-8)}, select_tunables(["weight_decay"], None, "sgd"))
