@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 import numpy as np
 
 import rfho2 as rf
 from experiments.label_cleaning.problems import Labelled, Labels
+from rfho2.keras_bridge.refits import Refits
+from rfho2.keras_bridge.training import make_training
 
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 EPOCHS = 20
@@ -38,23 +39,32 @@ def out_of_fold(build: Build, labels: Labels, seed: int) -> np.ndarray:
     return predicted
 
 
-def disagreement(build: Build, labels: Labels, seed: int) -> np.ndarray:
+def disagreement(build: Build, labels: Labels, seed: int, iterations: int) -> np.ndarray:
     """A model of the trusted examples predicts another class."""
     x, y = labels.train
     return probabilities(build, labels.trusted, x).argmax(1) != y
 
 
-def cleanlab(build: Build, labels: Labels, seed: int) -> np.ndarray:
+def cleanlab(build: Build, labels: Labels, seed: int, iterations: int) -> np.ndarray:
     """Confident learning, with predictions out of fold."""
     from cleanlab.filter import find_label_issues
 
     return np.asarray(find_label_issues(labels.train[1], out_of_fold(build, labels, seed)))
 
 
-def learned_weights(build: Build, labels: Labels, seed: int, refits: int = 0, **settings: Any) -> np.ndarray:
+def learned_weights(build: Build, labels: Labels, seed: int, iterations: int, refits: int = 0) -> np.ndarray:
     """`rf.per_example_weights`, with or without refits."""
-    cleaned = rf.per_example_weights(build(), LOSS, labels.train, labels.trusted, refits=refits, seed=seed, **settings)
+    train, trusted = labels.train, labels.trusted
+    cleaned = rf.per_example_weights(build(), LOSS, train, trusted, iterations=iterations, refits=refits, seed=seed)
     return np.isin(np.arange(len(labels.wrong)), cleaned.suspects)
+
+
+def refits_alone(build: Build, labels: Labels, seed: int, iterations: int) -> np.ndarray:
+    """The refits of `rf.per_example_weights`, beginning with a model of the trusted examples instead of learned weights."""
+    optimizer = keras.optimizers.SGD(0.2)
+    training = make_training(build(), LOSS, (), optimizer, False, None, "batch")
+    refits = Refits(training, labels.train, labels.trusted, steps=100, batch_size=500, seed=seed, jit_compile=None)
+    return refits.suspects(np.zeros(len(labels.wrong), bool), rounds=3)
 
 
 def f1(suspected: np.ndarray, wrong: np.ndarray) -> float:

@@ -35,13 +35,6 @@ from rfho2.problem import Problem
 
 BETA_1, BETA_2 = 0.5, 0.9  # for Adam: hypergradients change by orders of magnitude, and a long memory would lag behind
 
-MOST_STEPS, FEWEST_STEPS, UPDATES = 20, 5, 50
-
-
-def steps_of_a_hyper_batch(steps: int) -> int:
-    """Steps between two updates of the hypers, in a fit of this many steps."""
-    return int(np.clip(steps // UPDATES, FEWEST_STEPS, MOST_STEPS))
-
 
 class RealTimeTuner:
     """Trains a Keras model once and tunes its hypers on validation data meanwhile (RTHO, the paper's real-time algorithm).
@@ -66,8 +59,8 @@ class RealTimeTuner:
       optimizer: "momentum", "sgd", "nesterov", "adam", "adamw", "rmsprop" or "adagrad", or a Keras optimizer of such a kind,
         from whose settings the hypers start. None takes that of the compiled model, or momentum.
       per_layer: gives each layer a separate learning rate and weight decay.
-      hyper_batch: steps between two updates of the hypers; reverse mode keeps the states of as many steps in memory. None
-        means 20, or fewer, but at least 5, where a fit would have less than 50 updates.
+      hyper_batch: steps between two updates of the hypers; reverse mode keeps the states of as many steps in memory. Far
+        more updates than five in the steps that `discount` looks back make the rate overshoot.
       hyper_rate: about how much the logarithm of a learning rate changes at an update; other hypers in proportion.
       keep: "best" leaves the weights with the lowest validation loss at the end of a hyper-batch in the model, because with
         a learning rate that is still high the last ones are a matter of chance; "last" leaves the last ones.
@@ -103,7 +96,7 @@ class RealTimeTuner:
         *,
         optimizer: Any = None,
         per_layer: bool = False,
-        hyper_batch: int | None = None,
+        hyper_batch: int = 20,
         hyper_rate: float = 0.5,
         ranges: Mapping[str, tuple[float, float]] | None = None,
         metrics: Any = None,
@@ -122,8 +115,7 @@ class RealTimeTuner:
         self.model = model
         self._training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
         self._tunables = self._training.tunables
-        window_settings(hyper_batch or MOST_STEPS, carry, discount, mode or "forward")  # refuses what it cannot do
-        self.hyper_batch = hyper_batch
+        self.hyper_batch = window_settings(hyper_batch, carry, discount, mode or "forward").hyper_batch
         self.hyper_rate = hyper_rate
         self.validation_batch = errors.check_count("validation_batch", validation_batch)
         self.keep = keep
@@ -196,8 +188,7 @@ class RealTimeTuner:
         source, held_out = data.training_and_validation(given, order)
         check_training(self.model, self._training, held_out, source.labels, self._check)
         check_metrics(self.model, held_out)
-        hyper_batch = self.hyper_batch or steps_of_a_hyper_batch(source.steps * (epochs - initial_epoch))
-        per_epoch = max(1, round(source.steps / hyper_batch))
+        per_epoch = max(1, round(source.steps / self.hyper_batch))
         about = Fitting(source, held_out, initial_epoch, epochs, per_epoch, callbacks, verbosity)
         watch = Epochs(self.model, self._training, about, self.keep == "best")
         driver, params, start = self._prepare(source, held_out, Fraction(source.steps, per_epoch), watch)

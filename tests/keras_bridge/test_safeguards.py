@@ -1,4 +1,4 @@
-"""What protects real-time tuning: the start that is taken, the losses that are undone, and the word about a rate that sank."""
+"""What protects real-time tuning: the start, the losses that are undone, and the word about a rate that sank."""
 
 import warnings
 

@@ -1,0 +1,86 @@
+"""The comparison on ten tasks: what is trained, that a stopped run resumes, and what the tables say."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from experiments.keras_tasks import experiment, report, trainings
+from experiments.keras_tasks.experiment import PRESETS, STARTS, Config, run
+from experiments.keras_tasks.tasks import DEVELOPMENT
+
+FEW = dataclasses.replace(PRESETS["quick"], tasks=("breast cancer",), trials=3)
+
+
+def test_every_method_runs_once_from_the_same_protocol_and_a_stopped_run_resumes(tmp_path, monkeypatch):
+    trained = []
+
+    class Fake:
+        def __init__(self, *args):
+            pass
+
+        def __call__(self, rate, plan="constant"):
+            trained.append((plan, rate))
+            if len(trained) == 5:
+                raise KeyboardInterrupt
+            return {"validation": 1.0}
+
+    monkeypatch.setattr(experiment, "KerasFits", Fake)
+    monkeypatch.setattr(experiment, "tuned", lambda *args, **settings: trained.append(("tuner", args[4])) or {})
+    with pytest.raises(KeyboardInterrupt):
+        run(FEW, tmp_path / "trainings.json")
+    baselines = run(FEW, tmp_path / "trainings.json", tuner=False)
+    assert len(baselines) == 5 + 2 + 3
+    records = run(FEW, tmp_path / "trainings.json")
+    assert len(trained) - 1 == len(records) == 5 + 2 + 3 + 3, "no training ran twice"
+    rates = {plan: sorted(rate for p, rate in trained if p == plan) for plan in ("cosine", "plateau", "tuner")}
+    assert rates["cosine"] == rates["plateau"] == [0.001]
+    assert rates["tuner"] == pytest.approx(sorted(0.001 * start for start in STARTS))
+    drawn = [rate for plan, rate in trained if plan == "constant"][-3:]
+    assert all(1e-5 <= rate <= 0.1 for rate in drawn)
+    assert len(set(drawn)) == 3
+
+
+@pytest.mark.slow
+def test_a_quick_run_of_everything(tmp_path):
+    records = run(dataclasses.replace(FEW, trials=1), tmp_path / "trainings.json")
+    assert all(np.isfinite(record["test"]) and record["seconds"] > 0 for record in records)
+    assert "breast cancer" in report.write(tmp_path, records)
+    assert (tmp_path / "rates.png").exists()
+
+
+def test_every_fit_by_keras_starts_from_the_same_weights():
+    task = DEVELOPMENT["breast cancer"]._replace(epochs=1)
+    fits = trainings.KerasFits(task, task.load(0), "Adam", seed=0)
+    first, other, again = fits(0.01), fits(0.1, "cosine"), fits(0.01)
+    assert (first["validation"], first["test"]) == (again["validation"], again["test"])
+    assert other["validation"] != first["validation"]
+
+
+def record(method, test, validation=1.0, optimizer="SGD", seed=0, seconds=1.0):
+    case = {"task": "digits", "optimizer": optimizer, "seed": seed, "method": method}
+    return {**case, "test": test, "validation": validation, "seconds": seconds, "rate": 0.1}
+
+
+def test_the_best_of_several_is_chosen_by_validation_and_errors_are_over_seeds_within_optimizers():
+    records = []
+    for optimizer, gain in (("SGD", 10.0), ("Adam", 0.0)):
+        for seed, noise in enumerate((-1.0, 0.0, 1.0)):
+            case = {"optimizer": optimizer, "seed": seed}
+            records += [record("rate x 1", 80.0, 2.0, **case), record("rate x 10", 85.0, 1.0, **case)]
+            records += [record("tuner x 1", 80.0 + gain + noise, seconds=3.0, **case)]
+    assert all(r["test"] == 85.0 for r in report.chosen(records, "digits", report.FIVE).values())
+    difference = report.compare(records, "digits", report.USUAL_START, report.DEFAULT)
+    assert difference.mean == pytest.approx(5.0)
+    assert difference.error == pytest.approx(np.sqrt(2 * 1 / 3) / 2)  # the gain of one optimizer is not an error
+    assert report.time_ratio(records, "digits") == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(("mean", "error", "as_good"), [(0.0, 0.0, True), (-1.0, 1.1, True), (-1.0, 0.9, False)])
+def test_as_good_as_means_within_a_standard_error(mean, error, as_good):
+    assert report.Mean(mean, error).as_good() is as_good
+
+
+def test_the_presets_cover_the_two_halves():
+    assert PRESETS["development"] == Config()
+    assert not set(PRESETS["frozen"].tasks) & set(DEVELOPMENT)
