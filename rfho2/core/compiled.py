@@ -47,13 +47,13 @@ class Compiled:
         return graph_function(self._function, jit_compile=self.jit_compiled)
 
 
-def graph_function(function: Callable[..., Any], jit_compile: bool | None = None) -> Callable[..., Any]:
-    """A `tf.function` without AutoGraph.
+def graph_function(function: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
+    """A `tf.function` without AutoGraph, with these settings.
 
     TensorFlow counts traces by the code of a function, and warns of retracing when several functions made by the same lines
     are traced once each. It counts a partial object by itself.
     """
-    return tf.function(functools.partial(function), jit_compile=jit_compile, autograph=False)
+    return tf.function(functools.partial(function), autograph=False, **settings)
 
 
 def _culprit(message: str) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from rfho2.core import nest
+from rfho2.core.compiled import graph_function
 from rfho2.core.types import Nest
 from rfho2.keras_bridge import patches
 
@@ -40,7 +41,7 @@ class PureModel:
         self.moving = [v for layer in self.norms for v in (layer.moving_mean, layer.moving_variance)]
         self._fixed_norms: set[int] = set()
         self._warned = False
-        self._statistics = tf.function(self._batch_statistics, autograph=False, reduce_retracing=True)
+        self._statistics = graph_function(self._batch_statistics, reduce_retracing=True)
 
     def __call__(
         self,

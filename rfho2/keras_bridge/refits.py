@@ -60,7 +60,7 @@ class Refits:
         problem = Problem(training.dynamics(weighted_loss(training)), training.objective, steps, order, None)
         self._params = training.dynamics().params
         self._train = Compiled(problem.train, jit_compile)
-        self._losses = graph_function(self._per_example)
+        self._losses = graph_function(self._per_example, reduce_retracing=True)  # the last batch is smaller
 
     def suspects(self, believed: np.ndarray, rounds: int) -> np.ndarray:
         """Which labels are wrong, after some rounds, each of which believes those that the one before did not suspect."""
@@ -110,8 +110,9 @@ class Refits:
 def threshold(own: np.ndarray, right: np.ndarray, wrong: np.ndarray) -> float:
     """The loss above which a label is to be suspected, such that the F1 score of the suspects should be largest.
 
-    With the rates at which trusted examples exceed a loss with their own labels (false alarms) and with other labels
-    (hits), a share f of suspects means that the share of wrong labels is p = (f - false alarms) / (hits - false alarms).
+    With the rates a and h at which trusted examples exceed a loss with their own labels (false alarms) and with other labels
+    (hits), a share f of suspects means that p = (f - a) / (h - a) of the labels are wrong; p is read where h - a is
+    largest. The F1 score of a threshold is then 2 p h / (p h + (1 - p) a + p).
 
     Args:
       own: the losses of the examples.
@@ -119,7 +120,8 @@ def threshold(own: np.ndarray, right: np.ndarray, wrong: np.ndarray) -> float:
     """
     candidates = np.unique(np.quantile(np.concatenate([own, right, wrong]), np.linspace(0, 1, CANDIDATES)))
     suspected, alarms, hits = (np.mean(losses[:, None] > candidates, axis=0) for losses in (own, right, wrong))
-    gap = np.maximum(hits - alarms, 1e-6)
-    noise = np.clip((suspected - alarms) / gap, 0, 1)
-    f1 = 2 * noise * hits / np.maximum(suspected + noise, 1e-6)
+    clearest = np.argmax(hits - alarms)
+    share = (suspected[clearest] - alarms[clearest]) / max(hits[clearest] - alarms[clearest], 1e-6)
+    share = np.clip(share, 1 / len(own), 1)
+    f1 = 2 * share * hits / (share * hits + (1 - share) * alarms + share)
     return float(candidates[np.argmax(f1)])

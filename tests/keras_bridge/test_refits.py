@@ -1,0 +1,84 @@
+"""Refits: models that did not see an example judge its label, and trusted examples say how to read the verdict."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rfho2.keras_bridge import refits
+from rfho2.keras_bridge.losses import losses
+from rfho2.keras_bridge.refits import Refits, threshold
+from rfho2.keras_bridge.training import make_training
+from tests.support.keras_models import SPARSE, blobs, network
+
+
+def f1(suspected, wrong):
+    return 2 * np.sum(suspected & wrong) / (np.sum(suspected) + np.sum(wrong))
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.6])
+def test_the_threshold_is_about_the_best_one(share):
+    rng = np.random.default_rng(0)
+    right, wrong = rng.exponential(0.5, 2000), rng.normal(3.0, 1.0, 2000)
+    is_wrong = rng.random(4000) < share
+    own = np.where(is_wrong, rng.normal(3.0, 1.0, 4000), rng.exponential(0.5, 4000))
+    ours = f1(own > threshold(own, right, wrong), is_wrong)
+    best = max(f1(own > candidate, is_wrong) for candidate in np.linspace(0, 6, 200))
+    assert ours > best - 0.01
+
+
+def test_without_wrong_labels_hardly_any_is_suspected():
+    rng = np.random.default_rng(0)
+    right, own, wrong = rng.exponential(0.5, 500), rng.exponential(0.5, 2000), rng.normal(5.0, 0.5, 500)
+    assert np.mean(own > threshold(own, right, wrong)) < 0.02
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    rng = np.random.default_rng(0)
+    x, y = blobs(noise=0.4)
+    wrong = rng.random(len(y)) < 0.3
+    return (x, np.where(wrong, (y + 1) % 3, y)), blobs(seed=1, noise=0.4), wrong
+
+
+def refitted(noisy, **settings):
+    training = make_training(network(), SPARSE, (), keras.optimizers.SGD(0.2), False, None, "batch")
+    return Refits(
+        training, noisy[0], noisy[1], **{"steps": 40, "batch_size": 40, "seed": 0, "jit_compile": False} | settings
+    )
+
+
+def test_wrong_labels_are_found_from_the_trusted_examples_alone(noisy):
+    nothing = np.zeros(len(noisy[2]), bool)
+    assert f1(refitted(noisy).suspects(nothing, rounds=2), noisy[2]) > 0.9
+
+
+def test_nobody_judges_an_example_that_it_has_seen(noisy, monkeypatch):
+    judge = refitted(noisy)
+    seen, judged = [], []
+    train = judge._train
+    monkeypatch.setattr(judge, "_train", lambda params, hypers: seen.append(hypers["weights"]) or train(params, hypers))
+    monkeypatch.setattr(judge, "_with_other_labels", lambda params, indices: judged.append(indices) or np.ones(1))
+    believed = ~noisy[2]
+    own, right, _ = judge._judged(believed)
+    number = len(believed)
+    assert len(seen) == len(judged) == refits.FOLDS
+    assert len(own) == number
+    assert len(right) == len(noisy[1][1])
+    for weights, indices in zip(seen, judged, strict=True):
+        assert np.mean(weights) == pytest.approx(1.0)
+        assert not np.any(weights[number + indices]), "held-out trusted examples have weight 0"
+        assert not np.any(weights[:number][~believed]), "nor do those that are not believed"
+    counts = np.sum([weights > 0 for weights in seen], axis=0)
+    assert set(counts[:number][believed]) | set(counts[number:]) == {refits.FOLDS - 1}
+
+
+def test_losses_of_single_examples_average_to_the_loss():
+    rng = np.random.default_rng(0)
+    y, outputs = tf.constant(rng.integers(3, size=8)), tf.constant(rng.normal(size=(8, 3)), tf.float32)
+    loss = losses(SPARSE)
+    assert loss.per_example(y, outputs).shape == [8]
+    assert float(tf.reduce_mean(loss.per_example(y, outputs))) == pytest.approx(float(loss(y, outputs)))
+    many = losses("mse")
+    y, outputs = (tf.constant(rng.normal(size=(8, 5, 2)), tf.float32) for _ in range(2))
+    assert float(tf.reduce_mean(many.per_example(y, outputs))) == pytest.approx(float(many(y, outputs)))
