@@ -51,6 +51,11 @@ def write(output: Path, records: Sequence[Record]) -> str:
     return "\n".join(texts.values())
 
 
+def methods_of(records: Sequence[Record]) -> list[str]:
+    """The methods that were run."""
+    return [name for name, matches in METHODS.items() if any(matches(record["method"]) for record in records)]
+
+
 def tasks_of(records: Sequence[Record]) -> list[str]:
     """The tasks, in their order."""
     return list(dict.fromkeys(record["task"] for record in records))
@@ -83,11 +88,12 @@ def time_ratio(records: Sequence[Record], task: str) -> float:
 
 def scores(records: Sequence[Record]) -> str:
     """Test scores of each task, optimizer and method: means over the seeds."""
-    lines = [f"| task | optimizer | {' | '.join(METHODS)} |", "|---" * (2 + len(METHODS)) + "|"]
+    methods = methods_of(records)
+    lines = [f"| task | optimizer | {' | '.join(methods)} |", "|---" * (2 + len(methods)) + "|"]
     for task in tasks_of(records):
         for optimizer in dict.fromkeys(r["optimizer"] for r in records):
             cells = []
-            for method in METHODS:
+            for method in methods:
                 own = [r["test"] for case, r in chosen(records, task, method).items() if case[0] == optimizer]
                 cells.append(f"{np.mean(own):.2f}")
             lines.append(f"| {task} | {optimizer} | {' | '.join(cells)} |")
@@ -96,7 +102,7 @@ def scores(records: Sequence[Record]) -> str:
 
 def differences(records: Sequence[Record]) -> str:
     """Differences of test scores, with standard errors, and times."""
-    others = [name for name in METHODS if not name.startswith(TUNER)]
+    others = [name for name in methods_of(records) if not name.startswith(TUNER)]
     titles = [f"minus {name}" for name in others] + [f"{name}, minus x 1" for name in OTHER_STARTS] + ["time / one fit"]
     lines = [f"| tuner from x 1 | {' | '.join(titles)} |", "|---" * (1 + len(titles)) + "|"]
     for task in tasks_of(records):
@@ -113,8 +119,8 @@ def conclusion(records: Sequence[Record]) -> str:
     def count(method: str, baseline: str) -> str:
         return f"{sum(compare(records, task, method, baseline).as_good() for task in tasks)} of {len(tasks)}"
 
-    lines = [f"Tuner from the default rate, as good as {other}: {count(USUAL_START, other)}" for other in METHODS]
-    lines = [line for line, other in zip(lines, METHODS, strict=True) if not other.startswith(TUNER)]
+    others = [name for name in methods_of(records) if not name.startswith(TUNER)]
+    lines = [f"Tuner from the default rate, as good as {other}: {count(USUAL_START, other)}" for other in others]
     lines += [f"{start.capitalize()}, as good as from x 1: {count(start, USUAL_START)}" for start in OTHER_STARTS]
     lines.append(f"Time / one fit, at most: {max(time_ratio(records, task) for task in tasks):.2f}")
     return "\n".join(lines) + "\n"
