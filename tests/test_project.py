@@ -17,7 +17,8 @@ LAYERS = [  # lowest first; a folder imports from lower layers and from itself o
     ["problem"],
     ["hypergradients"],
     ["planning", "driver"],
-    ["monitor", "keras_bridge", "distribute", "memory"],
+    ["monitor", "distribute", "memory"],
+    ["keras_bridge"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 LOOSE = {"__init__", "batches", "memory", "problem"}

@@ -191,7 +191,8 @@ class HyperOptimizer:
         self._check_divergence(now, hypergradient, norms)
         grads = dict(hypergradient.grads) if self.clip is None else _clipped(hypergradient.grads, self.clip)
         if self.optimizer.relative:
-            grads = _relative(grads, rows.objective_values(hypergradient)["value"])
+            values = [row["value"] for row in now.history] + [rows.objective_values(hypergradient)["value"]]
+            grads = _relative(grads, [float(value) for value in values])
         hypers, opt_state = self.optimizer.update(grads, now.opt_state, now.hypers)
         before = now.history[-1]["seconds"] if now.history else 0.0
         # The time of the algorithm alone, without metrics and callbacks; never negative, even if a clock is set back.
@@ -256,9 +257,13 @@ class HyperOptimizer:
         return start if loaded is None else RunState.of(*loaded)
 
 
-def _relative(grads: Hypers, value: Any) -> dict[str, tf.Tensor]:
-    """The hypergradients as relative changes of the objective."""
-    size = max(abs(float(value)), np.finfo(np.float32).tiny)
+def _relative(grads: Hypers, values: list[float]) -> dict[str, tf.Tensor]:
+    """The hypergradients as relative changes of the objective, whose values so far are given.
+
+    An objective that has been 0 or less is compared with its largest size, because it may pass through 0 again.
+    """
+    size = values[-1] if min(values) > 0 else max(map(abs, values))
+    size = max(size, float(np.finfo(np.float32).tiny))
     return {name: grad / tf.cast(size, grad.dtype) for name, grad in grads.items()}
 
 

@@ -75,10 +75,11 @@ def per_example_weights(
         not be so long that the model memorises wrong labels.
       iterations: number of trainings; each takes about 3 times as long as a plain one.
       hyper_rate: about how far a weight moves after each training.
-      threshold: the weight below which an example is a suspect.
-      refits: rounds of refitting, each of five plain trainings, after which those examples are suspects that models find
-        implausible which did not see them: models trained on the validation examples and on the rest that is not suspected.
-        The validation examples also determine how implausible a label has to be. With 0, the weights alone decide.
+      threshold: the weight below which an example is a suspect; with refits, at first.
+      refits: rounds of refitting, each of five plain trainings on the validation examples and on those that are not
+        suspected. An example is then a suspect if models that were not trained on it find its label implausible. The
+        validation examples determine how implausible it has to be: wrong labels are taken to be distributed as those of
+        other validation examples. With 0, the weights alone decide.
       checkpoints: number of states that reverse mode keeps instead of all (see `rf.reverse`), if memory is short.
       callbacks: rfho2's callbacks, such as `rf.ProgressBar()`.
       batch_norm, seed, checkpoint_dir, jit_compile, check: as for `rf.tune`.
@@ -97,6 +98,12 @@ def per_example_weights(
     check_training(model, training, examples, check=check)
     number = len(nest.flatten(examples)[0])
     size = errors.check_count("batch_size", min(batch_size, number))
+    judges = None
+    if refits:
+        errors.check_count("refits", refits)
+        if len(held_out) == 3:
+            raise ValueError("validation has sample weights, which refits cannot use; pass a pair (x, y), or refits=0.")
+        judges = Refits(training, examples, held_out, steps, size, seed, jit_compile)
     numbered = (examples, np.arange(number, dtype=np.int32))
     order = batches.seeded(batches.shuffled(numbered, size, seed), seed + 1)
     dynamics = training.dynamics(weighted_loss(training))
@@ -110,8 +117,7 @@ def per_example_weights(
     result = driver.run(training.model.params, {"weights": np.full(number, 0.5)}, iterations, checkpoint_dir)
     weights = result.hypers["weights"].numpy()
     suspected = weights < threshold
-    if refits:
-        refitted = Refits(training, examples, held_out[:2], steps, size, seed, jit_compile)
-        suspected = refitted.suspects(~suspected, refits)
+    if judges is not None:
+        suspected = judges.suspects(~suspected, refits)
     by_weight = np.argsort(weights, kind="stable")
     return Cleaned(weights, by_weight[suspected[by_weight]], result)

@@ -21,20 +21,23 @@ def bold_update(tunables: Tunables, rate: float, **settings: Any) -> HyperUpdate
     A hypergradient in real time looks back a few steps. While a training has not got going, on a plateau or with steps that
     are too small, the validation loss hardly depends on the learning rate over so few steps, and what little there is says
     that every step is noise: Adam, which does not know how small a gradient is, would take the rate to its floor. So a fall
-    of the rate is multiplied by |g| / (|g| + NEGLIGIBLE), where g is the relative change of the validation loss when the
-    rate changes e-fold.
+    of the rate is multiplied by g / (g + NEGLIGIBLE), where g is the size of the relative change of the validation loss when
+    the rate (of all layers) changes e-fold. If momentum is tuned too, the rate is lr / (1 - momentum), as in `hyper_update`.
     """
-    inner = hyper_update(tunables, rate, **{"epsilon": EPSILON, **settings})
     box = tunables.constraints().get("learning_rate")
     if box is None:
-        return inner
+        return hyper_update(tunables, rate, **settings)
+    inner = hyper_update(tunables, rate, **{"epsilon": EPSILON, **settings})
+
+    def rest(hypers: Hypers) -> tf.Tensor | float:
+        return hypers["momentum"] if set(PAIR) <= set(hypers) else 0.0
 
     def update(grads: Hypers, state: Nest, hypers: Hypers) -> tuple[dict[str, tf.Tensor], Nest]:
         moved, state = inner.update(grads, state, hypers)
-        before = hypers["learning_rate"]
-        step, size = moved["learning_rate"] - before, tf.abs(grads["learning_rate"])
+        before, after = hypers["learning_rate"] + rest(hypers), moved["learning_rate"] + rest(moved)
+        step, size = after - before, tf.reduce_sum(tf.abs(grads["learning_rate"]))
         step = tf.where(step < 0, size / (size + NEGLIGIBLE), 1) * step
-        return {**moved, "learning_rate": box.project(before + step)}, state
+        return {**moved, "learning_rate": box.project(before + step - rest(moved))}, state
 
     return HyperUpdate(inner.init, update, {**inner.settings, "negligible": NEGLIGIBLE}, relative=True)
 

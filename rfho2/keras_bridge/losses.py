@@ -33,6 +33,17 @@ class OutputLoss(NamedTuple):
 
     def __call__(self, labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
         """The loss of a batch; `weights` multiply the examples."""
+        values = self.of_examples(labels, outputs)
+        if weights is not None:
+            if values.shape.rank == 0:
+                raise ValueError(
+                    f"loss {self.name} gives one number for the whole batch; weights need one number per example."
+                )
+            values *= self._aligned(tf.cast(weights, values.dtype), values)
+        return tf.reduce_sum(values) if self.total else tf.reduce_mean(values)
+
+    def of_examples(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """What the loss averages or sums: one number per example (or per step of a sequence), or a scalar."""
         mask = getattr(outputs, "_keras_mask", None)  # marks the padding of sequences, which does not count
         if outputs.dtype in (tf.float16, tf.bfloat16):  # a model in mixed precision, whose params are float32
             outputs = tf.cast(outputs, tf.float32)
@@ -41,13 +52,7 @@ class OutputLoss(NamedTuple):
             mask = tf.cast(mask, values.dtype)
             scale = tf.math.divide_no_nan(tf.cast(tf.size(mask), values.dtype), tf.reduce_sum(mask))
             values *= mask * (1.0 if self.total else scale)
-        if weights is not None:
-            if values.shape.rank == 0:
-                raise ValueError(
-                    f"loss {self.name} gives one number for the whole batch; weights need one number per example."
-                )
-            values *= self._aligned(tf.cast(weights, values.dtype), values)
-        return tf.reduce_sum(values) if self.total else tf.reduce_mean(values)
+        return values
 
     def _aligned(self, weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
         """The weights with as many axes as the values: (N,) and (N, 1) would otherwise broadcast to (N, N)."""
@@ -117,12 +122,13 @@ class Losses(NamedTuple):
         """One loss for each of `count` outputs."""
         return self.each * (count if len(self.each) == 1 else 1)
 
-    def per_example(self, labels: Nest, outputs: Nest) -> tf.Tensor:
-        """The sum of all losses, for each example."""
+    def per_example(self, labels: Nest, outputs: Nest, of_outputs: Sequence[float] | None = None) -> tf.Tensor:
+        """The sum of all losses, for each example; `of_outputs` has a factor for each output."""
         leaves = nest.flatten(outputs)
         triples = zip(self.per_output(len(leaves)), nest.flatten(labels), leaves, strict=True)
-        values = [one.values(tf.cast(y, out.dtype), out) for one, y, out in triples]
-        return tf.add_n([tf.reduce_mean(v, axis=range(1, v.shape.rank)) for v in values])
+        values = [one.of_examples(y, out) for one, y, out in triples]
+        means = [tf.reduce_mean(v, axis=range(1, v.shape.rank)) for v in values]
+        return tf.add_n([mean * (1.0 if of_outputs is None else of_outputs[i]) for i, mean in enumerate(means)])
 
     def __call__(
         self,

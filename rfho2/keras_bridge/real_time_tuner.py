@@ -59,8 +59,8 @@ class RealTimeTuner:
       optimizer: "momentum", "sgd", "nesterov", "adam", "adamw", "rmsprop" or "adagrad", or a Keras optimizer of such a kind,
         from whose settings the hypers start. None takes that of the compiled model, or momentum.
       per_layer: gives each layer a separate learning rate and weight decay.
-      hyper_batch: steps between two updates of the hypers; reverse mode keeps the states of as many steps in memory. Far
-        more updates than five in the steps that `discount` looks back make the rate overshoot.
+      hyper_batch: steps between two updates of the hypers, at most one epoch; reverse mode keeps the states of as many steps
+        in memory. Far more than five updates in the steps that `discount` looks back make the rate overshoot.
       hyper_rate: about how much the logarithm of a learning rate changes at an update; other hypers in proportion.
       keep: "best" leaves the weights with the lowest validation loss at the end of a hyper-batch in the model, because with
         a learning rate that is still high the last ones are a matter of chance; "last" leaves the last ones.

@@ -50,17 +50,19 @@ class Refits:
         seed: int,
         jit_compile: bool | None,
     ):
-        self._training, self._trusted = training, trusted
+        _check(examples, trusted)
+        self._training = training
         self._rng = np.random.default_rng(seed)
         self._examples = nest.map(lambda a, b: np.concatenate([a, b]), examples, trusted)
         self._number, total = (len(nest.flatten(part)[0]) for part in (examples, self._examples))
-        self._folds = self._rng.permutation(np.arange(total) % FOLDS)
+        counts = (self._number, total - self._number)
+        self._folds = np.concatenate([self._rng.permutation(np.arange(count) % FOLDS) for count in counts])
         numbered = (self._examples, np.arange(total, dtype=np.int32))
         order = batches.seeded(batches.shuffled(numbered, min(batch_size, total), seed), seed + 1)
         problem = Problem(training.dynamics(weighted_loss(training)), training.objective, steps, order, None)
         self._params = training.dynamics().params
         self._train = Compiled(problem.train, jit_compile)
-        self._losses = graph_function(self._per_example, reduce_retracing=True)  # the last batch is smaller
+        self._apply = graph_function(self._predict, reduce_retracing=True)  # folds differ in size
 
     def suspects(self, believed: np.ndarray, rounds: int) -> np.ndarray:
         """Which labels are wrong, after some rounds, each of which believes those that the one before did not suspect."""
@@ -78,33 +80,65 @@ class Refits:
             seen = kept & ~held_out
             weights = seen * (len(seen) / max(1, np.sum(seen)))  # a mean over those that are seen
             params = self._params(self._train(self._training.model.params, {"weights": weights.astype(np.float32)}))
-            losses[held_out] = self._predicted(params, nest.map(lambda a, h=held_out: a[h], self._examples))
-            others.append(self._with_other_labels(params, np.flatnonzero(held_out[self._number :])))
+            x, y = nest.map(lambda a, h=held_out: a[h], self._examples)
+            outputs = self._outputs(params, x)
+            losses[held_out] = self._losses(y, outputs)
+            trusted = np.flatnonzero(held_out) >= self._number
+            others.append(self._with_other_labels(*nest.map(lambda a, t=trusted: a[t], (y, outputs))))
+        if not np.all(np.isfinite(losses)):
+            rate = self._training.optimizer.settings.get("learning_rate")
+            raise ValueError(
+                f"a refit diverged: the loss of {np.sum(~np.isfinite(losses))} examples is not finite. The learning rate is "
+                f"{rate}; pass a smaller learning_rate, or refits=0."
+            )
         return losses[: self._number], losses[self._number :], np.concatenate(others)
 
-    def _with_other_labels(self, params: Nest, indices: np.ndarray) -> np.ndarray:
-        """Losses of trusted examples with the labels of others that differ."""
-        x, y = self._trusted
-        losses = []
+    def _with_other_labels(self, labels: Nest, outputs: Nest) -> np.ndarray:
+        """Losses of trusted examples with those labels of others that differ from theirs."""
+        number, losses = len(nest.flatten(labels)[0]), []
+        all_labels = nest.map(lambda a: a[self._number :], self._examples[1])
         for _ in range(OTHER_LABELS):
-            drawn = self._rng.integers(len(nest.flatten(y)[0]), size=len(indices))
-            differs = np.any(
-                [np.any((a[indices] != a[drawn]).reshape(len(indices), -1), axis=1) for a in nest.flatten(y)], axis=0
+            drawn = self._rng.integers(len(nest.flatten(all_labels)[0]), size=number)
+            wrong = nest.map(lambda a, i=drawn: a[i], all_labels)
+            differs = _differ(labels, wrong)
+            losses.append(self._losses(wrong, outputs)[differs])
+        return np.concatenate(losses)
+
+    def _outputs(self, params: Nest, x: Nest) -> Nest:
+        number = len(nest.flatten(x)[0])
+        parts = np.array_split(np.arange(number), -(-number // PREDICTED))  # of about the same size, for batch norm
+        outputs = [nest.map(np.asarray, self._apply(params, nest.map(lambda a, p=part: a[p], x))) for part in parts]
+        return nest.map(lambda *leaves: np.concatenate(leaves), *outputs)
+
+    def _predict(self, params: Nest, x: Nest) -> Nest:
+        return self._training.model.apply(params, x, training=False)
+
+    def _losses(self, labels: Nest, outputs: Nest) -> np.ndarray:
+        outputs = nest.map(tf.constant, outputs)
+        return self._training.loss.per_example(labels, outputs, self._training.loss_weights).numpy()
+
+
+def _differ(labels: Nest, others: Nest) -> np.ndarray:
+    """Which examples have other labels."""
+    pairs = zip(nest.flatten(labels), nest.flatten(others), strict=True)
+    return np.any([np.any((a != b).reshape(len(a), -1), axis=1) for a, b in pairs], axis=0)
+
+
+def _check(examples: tuple[Nest, Nest], trusted: tuple[Nest, Nest]) -> None:
+    """Refuses trusted examples that are not like the others, or too few to judge by."""
+    for ours, theirs in zip(nest.flatten(examples), nest.flatten(trusted), strict=True):
+        if ours.shape[1:] != theirs.shape[1:]:
+            raise ValueError(
+                f"train has arrays of shape {[None, *ours.shape[1:]]}, but validation has {[None, *theirs.shape[1:]]}; "
+                f"reshape one of them, or pass refits=0."
             )
-            chosen, labels = indices[differs], drawn[differs]
-            if len(chosen):
-                pairs = (nest.map(lambda a, i=chosen: a[i], x), nest.map(lambda a, i=labels: a[i], y))
-                losses.append(self._predicted(params, pairs))
-        return np.concatenate(losses) if losses else np.zeros(0)
-
-    def _predicted(self, params: Nest, examples: tuple[Nest, Nest]) -> np.ndarray:
-        number = len(nest.flatten(examples)[0])
-        parts = [nest.map(lambda a, i=i: a[i : i + PREDICTED], examples) for i in range(0, number, PREDICTED)]
-        return np.concatenate([self._losses(params, nest.map(tf.constant, part)).numpy() for part in parts])
-
-    def _per_example(self, params: Nest, examples: tuple[Nest, Nest]) -> tf.Tensor:
-        x, y = examples
-        return self._training.loss.per_example(y, self._training.model.apply(params, x, training=False))
+    labels = trusted[1]
+    number = len(nest.flatten(labels)[0])
+    if number < FOLDS or not np.any(_differ(labels, nest.map(lambda a: a[:1].repeat(number, 0), labels))):
+        raise ValueError(
+            f"validation has {number} examples; refits need at least {FOLDS}, with two different labels. Pass more, or "
+            f"refits=0."
+        )
 
 
 def threshold(own: np.ndarray, right: np.ndarray, wrong: np.ndarray) -> float:

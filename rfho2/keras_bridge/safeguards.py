@@ -62,12 +62,13 @@ def _trial_loss(engine: Engine, params: Nest, hypers: Hypers) -> float:
 
 
 def warn_at_the_floor(hypers: Mapping[str, np.ndarray], tunables: Tunables) -> None:
-    """Warns if a learning rate has sunk to the lower end of its range, where training stands still."""
+    """Warns if a learning rate has sunk to the lower end of its range, where training may stand still."""
     low = tunables.ranges.get("learning_rate", (0.0, 0.0))[0]
     if "learning_rate" in hypers and np.any(hypers["learning_rate"] <= FLOOR * low):
         warnings.warn(
-            f"the learning rate ended at the lower end of its range, {low:g}: training has come to a stop. A few validation "
-            f"examples may dominate the validation loss (outliers, wrong labels); look at them, or train with a fixed rate.",
+            f"a learning rate ended at the lower end of its range, {low:g}, where training may have come to a stop. A few "
+            f"validation examples may dominate the validation loss (outliers, wrong labels): look at them, train with a "
+            f"fixed rate, or pass ranges={{'learning_rate': (low, high)}} with a lower end that suits the model.",
             stacklevel=3,
         )
 
@@ -83,7 +84,8 @@ def loss_limit(first: float, examples: int) -> Limit:
     def limit(history: list[dict[str, float]]) -> float:
         values = [row["value"] for row in history]
         best = min([first, *values])
-        noise = ERRORS * np.sqrt(VARIANCE * abs(best * first) / examples)
-        return best + max(LOST * (first - best), noise if first - best > PLATEAU * abs(first) else EARLY * abs(first))
+        size = abs(first) if best > 0 else max(abs(first), first - best)  # a loss that may be negative may begin near 0
+        noise = ERRORS * np.sqrt(VARIANCE * (best if best > 0 else size) * size / examples)
+        return best + max(LOST * (first - best), noise if first - best > PLATEAU * size else EARLY * size)
 
     return limit

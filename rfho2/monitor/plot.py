@@ -60,9 +60,12 @@ def plot(result: Result | Any) -> Figure:
 
 def _run_of(result: Any) -> _Run:
     if isinstance(result, Result):
-        columns = {name: np.array([row[name] for row in result.history]) for name in (result.history or [{}])[0]}
-        arrays = {name: np.asarray(value) for name, value in result.hypers.items() if np.ndim(value)}
-        run = _Run(columns, [name for name in result.hypers if name in columns], arrays, "hyper-iteration")
+        always = [name for name in (result.history or [{}])[0] if all(name in row for row in result.history)]
+        columns = {name: np.array([row[name] for row in result.history]) for name in always}
+        hypers = [c for c in columns if c.partition("/")[0] in result.hypers]  # also the entries that a tuner names
+        named = {name.partition("/")[0] for name in hypers}
+        arrays = {name: np.asarray(value) for name, value in result.hypers.items() if np.ndim(value) and name not in named}
+        run = _Run(columns, hypers, arrays, "hyper-iteration")
     elif hasattr(result, "trajectories"):
         run = _Run(dict(result.trajectories), list(result.hyper_names), {}, "hyper-batch")
     else:

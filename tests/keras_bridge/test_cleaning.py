@@ -9,7 +9,8 @@ import rfho2 as rf
 from tests.support.keras_models import SPARSE, TRAIN, VALID, blobs, network
 
 
-def test_wrong_labels_are_found():
+@pytest.mark.parametrize("refits", [0, 2])
+def test_wrong_labels_are_found(refits):
     rng = np.random.default_rng(0)
     x, y = blobs(noise=0.4)
     wrong = rng.random(len(y)) < 0.3
@@ -17,7 +18,15 @@ def test_wrong_labels_are_found():
     model = network()
     before = model.get_weights()
     cleaned = rf.per_example_weights(
-        model, SPARSE, (x, labels), blobs(seed=1, noise=0.4), steps=40, batch_size=40, iterations=25, jit_compile=False
+        model,
+        SPARSE,
+        (x, labels),
+        blobs(seed=1, noise=0.4),
+        steps=40,
+        batch_size=40,
+        iterations=25,
+        refits=refits,
+        jit_compile=False,
     )
     suspected = np.isin(np.arange(len(wrong)), cleaned.suspects)
     f1 = 2 * np.sum(suspected & wrong) / (np.sum(suspected) + np.sum(wrong))
@@ -37,3 +46,10 @@ def test_a_loss_for_the_whole_batch_is_refused():
 def test_a_dataset_is_refused():
     with pytest.raises(TypeError, match="train is a dataset"):
         rf.per_example_weights(network(), SPARSE, tf.data.Dataset.from_tensor_slices(TRAIN).batch(9), VALID)
+
+
+def test_refits_are_refused_before_anything_is_trained():
+    with pytest.raises(ValueError, match="refits is -1"):
+        rf.per_example_weights(network(), SPARSE, TRAIN, VALID, refits=-1)
+    with pytest.raises(ValueError, match="validation has sample weights"):
+        rf.per_example_weights(network(), SPARSE, TRAIN, (*VALID, np.ones(len(VALID[1]))))

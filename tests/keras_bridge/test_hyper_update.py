@@ -93,4 +93,26 @@ def test_in_real_time_the_learning_rate_falls_only_as_far_as_that_matters():
 
 
 def test_without_a_learning_rate_real_time_updates_as_offline():
-    assert not bold_update(select_tunables(["weight_decay"], None, "adam"), 0.5).relative
+    tunables = select_tunables(["weight_decay"], None, "adam")
+    online, offline = bold_update(tunables, 0.5), hyper_update(tunables, 0.5)
+    assert (online.settings, online.relative) == (offline.settings, offline.relative)
+
+
+def test_on_a_plateau_momentum_still_does_not_change_the_length_of_a_step():
+    tunables = select_tunables({"learning_rate": 0.01, "momentum": 0.9}, None, "momentum")
+    optimizer = bold_update(tunables, 0.5)
+    hypers = {name: tf.constant(value) for name, value in tunables.to_internal(tunables.start).items()}
+    grads = {"learning_rate": tf.constant(1e-7, tf.float64), "momentum": tf.constant(-1e-3, tf.float64)}
+    moved, _ = optimizer.update(grads, optimizer.init(hypers), hypers)
+    after = {name: float(value) for name, value in tunables.to_user(moved).items()}
+    assert after["momentum"] > 0.91
+    assert after["learning_rate"] / (1 - after["momentum"]) == pytest.approx(0.1, rel=1e-4)
+
+
+def test_the_layers_together_decide_whether_the_rate_matters():
+    tunables = select_tunables(["learning_rate"], None, "adam", layers=[f"layer {i}" for i in range(10)])
+    optimizer = bold_update(tunables, 0.5)
+    hypers = {name: tf.constant(value) for name, value in tunables.to_internal(tunables.start).items()}
+    grads = {"learning_rate": tf.fill([10], tf.constant(0.001, tf.float64))}  # together 0.01
+    moved, _ = optimizer.update(grads, optimizer.init(hypers), hypers)
+    np.testing.assert_allclose(moved["learning_rate"] - hypers["learning_rate"], -0.25, rtol=1e-3)

@@ -58,16 +58,17 @@ def test_nobody_judges_an_example_that_it_has_seen(noisy, monkeypatch):
     seen, judged = [], []
     train = judge._train
     monkeypatch.setattr(judge, "_train", lambda params, hypers: seen.append(hypers["weights"]) or train(params, hypers))
-    monkeypatch.setattr(judge, "_with_other_labels", lambda params, indices: judged.append(indices) or np.ones(1))
+    other = lambda labels, outputs: judged.append(len(labels)) or np.ones(1)  # noqa: E731
+    monkeypatch.setattr(judge, "_with_other_labels", other)
     believed = ~noisy[2]
     own, right, _ = judge._judged(believed)
     number = len(believed)
     assert len(seen) == len(judged) == refits.FOLDS
     assert len(own) == number
     assert len(right) == len(noisy[1][1])
-    for weights, indices in zip(seen, judged, strict=True):
+    for weights, count in zip(seen, judged, strict=True):
         assert np.mean(weights) == pytest.approx(1.0)
-        assert not np.any(weights[number + indices]), "held-out trusted examples have weight 0"
+        assert np.sum(weights[number:] == 0) == count >= len(right) // refits.FOLDS, "held-out trusted examples"
         assert not np.any(weights[:number][~believed]), "nor do those that are not believed"
     counts = np.sum([weights > 0 for weights in seen], axis=0)
     assert set(counts[:number][believed]) | set(counts[number:]) == {refits.FOLDS - 1}
@@ -82,3 +83,20 @@ def test_losses_of_single_examples_average_to_the_loss():
     many = losses("mse")
     y, outputs = (tf.constant(rng.normal(size=(8, 5, 2)), tf.float32) for _ in range(2))
     assert float(tf.reduce_mean(many.per_example(y, outputs))) == pytest.approx(float(many(y, outputs)))
+
+
+def test_what_refits_cannot_judge_by_is_refused(noisy):
+    x, y = noisy[1]
+    with pytest.raises(ValueError, match="validation has 4 examples; refits need at least 5"):
+        refitted((noisy[0], (x[:4], y[:4]), None))
+    with pytest.raises(ValueError, match="two different labels"):
+        refitted((noisy[0], (x[y == 1], y[y == 1]), None))
+    with pytest.raises(ValueError, match=r"train has arrays of shape \[None\], but validation has \[None, 1\]"):
+        refitted((noisy[0], (x, y[:, None]), None))
+
+
+def test_a_refit_that_diverges_is_reported(noisy):
+    training = make_training(network(), SPARSE, (), keras.optimizers.SGD(3e38), False, None, "batch")
+    judge = Refits(training, noisy[0], noisy[1], steps=5, batch_size=40, seed=0, jit_compile=False)
+    with pytest.raises(ValueError, match="a refit diverged"):
+        judge.suspects(~noisy[2], rounds=1)
