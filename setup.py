@@ -28,6 +28,6 @@ setup(
         "dev": [*experiments.split(), *search, "hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
         "docs": ["furo", "ipykernel", "myst-parser", "nbclient", "sphinx"],
         "search": search,
-        "peers": ["higher", "jax", "jaxopt", "torch==2.13.0", "torchopt"],
+        "peers": ["cleanlab", "higher", "jax", "jaxopt", "torch==2.13.0", "torchopt"],
     },
 )

@@ -62,7 +62,7 @@ class Refits:
         problem = Problem(training.dynamics(weighted_loss(training)), training.objective, steps, order, None)
         self._params = training.dynamics().params
         self._train = Compiled(problem.train, jit_compile)
-        self._apply = graph_function(self._predict, reduce_retracing=True)  # folds differ in size
+        self._apply = graph_function(self._loss_rows, reduce_retracing=True)  # folds differ in size
 
     def suspects(self, believed: np.ndarray, rounds: int) -> np.ndarray:
         """Which labels are wrong, after some rounds, each of which believes those that the one before did not suspect."""
@@ -74,17 +74,17 @@ class Refits:
     def _judged(self, believed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Losses, by models that did not see them, of the examples, of trusted ones, and of those with other labels."""
         kept = np.concatenate([believed, np.ones(len(self._folds) - self._number, bool)])
-        losses, others = np.zeros(len(kept)), []
+        losses, others = np.zeros(len(kept)), list[np.ndarray]()
         for fold in range(FOLDS):
             held_out = self._folds == fold
             seen = kept & ~held_out
             weights = seen * (len(seen) / max(1, np.sum(seen)))  # a mean over those that are seen
             params = self._params(self._train(self._training.model.params, {"weights": weights.astype(np.float32)}))
             x, y = nest.map(lambda a, h=held_out: a[h], self._examples)
-            outputs = self._outputs(params, x)
-            losses[held_out] = self._losses(y, outputs)
+            wrong = [self._other_labels(len(nest.flatten(y)[0])) for _ in range(OTHER_LABELS)]
+            losses[held_out], *others_here = self._losses(params, x, [y, *wrong])
             trusted = np.flatnonzero(held_out) >= self._number
-            others.append(self._with_other_labels(*nest.map(lambda a, t=trusted: a[t], (y, outputs))))
+            others += [loss[trusted & _differ(y, labels)] for loss, labels in zip(others_here, wrong, strict=True)]
         if not np.all(np.isfinite(losses)):
             rate = self._training.optimizer.settings.get("learning_rate")
             raise ValueError(
@@ -93,29 +93,22 @@ class Refits:
             )
         return losses[: self._number], losses[self._number :], np.concatenate(others)
 
-    def _with_other_labels(self, labels: Nest, outputs: Nest) -> np.ndarray:
-        """Losses of trusted examples with those labels of others that differ from theirs."""
-        number, losses = len(nest.flatten(labels)[0]), []
-        all_labels = nest.map(lambda a: a[self._number :], self._examples[1])
-        for _ in range(OTHER_LABELS):
-            drawn = self._rng.integers(len(nest.flatten(all_labels)[0]), size=number)
-            wrong = nest.map(lambda a, i=drawn: a[i], all_labels)
-            differs = _differ(labels, wrong)
-            losses.append(self._losses(wrong, outputs)[differs])
-        return np.concatenate(losses)
+    def _other_labels(self, number: int) -> Nest:
+        """Labels of trusted examples, drawn at random."""
+        trusted = nest.map(lambda a: a[self._number :], self._examples[1])
+        drawn = self._rng.integers(len(nest.flatten(trusted)[0]), size=number)
+        return nest.map(lambda a: a[drawn], trusted)
 
-    def _outputs(self, params: Nest, x: Nest) -> Nest:
+    def _losses(self, params: Nest, x: Nest, labels: list[Nest]) -> np.ndarray:
+        """The losses of examples, one row for each choice of their labels."""
         number = len(nest.flatten(x)[0])
         parts = np.array_split(np.arange(number), -(-number // PREDICTED))  # of about the same size, for batch norm
-        outputs = [nest.map(np.asarray, self._apply(params, nest.map(lambda a, p=part: a[p], x))) for part in parts]
-        return nest.map(lambda *leaves: np.concatenate(leaves), *outputs)
+        losses = [self._apply(params, *nest.map(lambda a, p=part: tf.constant(a[p]), (x, labels))) for part in parts]
+        return np.concatenate(losses, axis=1)
 
-    def _predict(self, params: Nest, x: Nest) -> Nest:
-        return self._training.model.apply(params, x, training=False)
-
-    def _losses(self, labels: Nest, outputs: Nest) -> np.ndarray:
-        outputs = nest.map(tf.constant, outputs)
-        return self._training.loss.per_example(labels, outputs, self._training.loss_weights).numpy()
+    def _loss_rows(self, params: Nest, x: Nest, labels: list[Nest]) -> tf.Tensor:
+        outputs = self._training.model.apply(params, x, training=False)
+        return tf.stack([self._training.loss.per_example(y, outputs, self._training.loss_weights) for y in labels])
 
 
 def _differ(labels: Nest, others: Nest) -> np.ndarray:
