@@ -16,21 +16,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from experiments.common.config import setting
 from experiments.keras_real_time.experiment import Trainings
 from experiments.label_cleaning import methods
 from experiments.label_cleaning.problems import MODELS, NOISES, build, load
 
 Record = dict[str, Any]
-METHODS: dict[str, Callable[..., np.ndarray]] = {
-    "disagreement with a model of the trusted": methods.disagreement,
-    "cleanlab, out of fold": methods.cleanlab,
-    "refits from the trusted": methods.refits_alone,
-    "learned weights": methods.learned_weights,
-    "learned weights, then refits": functools.partial(methods.learned_weights, refits=3),
-}
+METHODS: tuple[Callable[..., methods.Suspected], ...] = (
+    methods.disagreement,
+    methods.cleanlab,
+    methods.refits_alone,
+    methods.learned_weights,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,13 +80,15 @@ def cells(config: Config) -> Iterator[Cell]:
 
 def run(config: Config, path: Path, resume: bool = True) -> list[Record]:
     """One record for each problem and method; finished ones are kept in the file `path`."""
-    have = {name: method for name, method in METHODS.items() if "cleanlab" not in name or installed()}
-    planned = [(cell, name, method) for cell in cells(config) for name, method in have.items()]
+    have = [method for method in METHODS if method is not methods.cleanlab or installed()]
+    planned = [(cell, method) for cell in cells(config) for method in have]
     trainings = Trainings(path, resume, len(planned))
-    return [
-        {**cell._asdict(), "method": name, **trainings(f"{cell}: {name}", functools.partial(judge, config, cell, method))}
-        for cell, name, method in planned
-    ]
+    records = list[Record]()
+    for cell, method in planned:
+        found = trainings(f"{cell}: {method.__name__}", functools.partial(judge, config, cell, method))
+        scores = found["f1"].items()
+        records += [{**cell._asdict(), "method": name, "f1": f1, "seconds": found["seconds"]} for name, f1 in scores]
+    return records
 
 
 def installed() -> bool:
@@ -97,9 +96,10 @@ def installed() -> bool:
     return importlib.util.find_spec("cleanlab") is not None
 
 
-def judge(config: Config, cell: Cell, method: Callable[..., np.ndarray]) -> Record:
-    """The F1 score and the seconds of a method."""
+def judge(config: Config, cell: Cell, method: Callable[..., methods.Suspected]) -> Record:
+    """The F1 scores of what a method suspects, and its seconds."""
     labels = load(cell.data, config.train, cell.trusted, cell.noise, cell.share, cell.seed)
     began = time.perf_counter()
     suspected = method(functools.partial(build, cell.data, cell.model, cell.seed), labels, cell.seed, config.iterations)
-    return {"f1": methods.f1(suspected, labels.wrong), "seconds": time.perf_counter() - began}
+    seconds = time.perf_counter() - began
+    return {"f1": {name: methods.f1(which, labels.wrong) for name, which in suspected.items()}, "seconds": seconds}

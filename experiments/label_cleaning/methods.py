@@ -1,4 +1,4 @@
-"""Ways to find wrong labels; each returns which training examples it suspects."""
+"""Ways to find wrong labels; each returns which training examples it suspects, under the name of the way."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from rfho2.keras_bridge.training import make_training
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 EPOCHS = 20
 FOLDS = 5
+THRESHOLD = 0.25  # the default of `rf.per_example_weights`
 
 Build = Callable[[], keras.Model]
+Suspected = dict[str, np.ndarray]
 
 
 def probabilities(build: Build, examples: Labelled, x: np.ndarray) -> np.ndarray:
@@ -39,32 +41,33 @@ def out_of_fold(build: Build, labels: Labels, seed: int) -> np.ndarray:
     return predicted
 
 
-def disagreement(build: Build, labels: Labels, seed: int, iterations: int) -> np.ndarray:
+def disagreement(build: Build, labels: Labels, seed: int, iterations: int) -> Suspected:
     """A model of the trusted examples predicts another class."""
     x, y = labels.train
-    return probabilities(build, labels.trusted, x).argmax(1) != y
+    return {"disagreement with a model of the trusted": probabilities(build, labels.trusted, x).argmax(1) != y}
 
 
-def cleanlab(build: Build, labels: Labels, seed: int, iterations: int) -> np.ndarray:
+def cleanlab(build: Build, labels: Labels, seed: int, iterations: int) -> Suspected:
     """Confident learning, with predictions out of fold."""
     from cleanlab.filter import find_label_issues
 
-    return np.asarray(find_label_issues(labels.train[1], out_of_fold(build, labels, seed)))
+    return {"cleanlab, out of fold": np.asarray(find_label_issues(labels.train[1], out_of_fold(build, labels, seed)))}
 
 
-def learned_weights(build: Build, labels: Labels, seed: int, iterations: int, refits: int = 0) -> np.ndarray:
-    """`rf.per_example_weights`, with or without refits."""
-    train, trusted = labels.train, labels.trusted
-    cleaned = rf.per_example_weights(build(), LOSS, train, trusted, iterations=iterations, refits=refits, seed=seed)
-    return np.isin(np.arange(len(labels.wrong)), cleaned.suspects)
-
-
-def refits_alone(build: Build, labels: Labels, seed: int, iterations: int) -> np.ndarray:
+def refits_alone(build: Build, labels: Labels, seed: int, iterations: int) -> Suspected:
     """The refits of `rf.per_example_weights`, beginning with a model of the trusted examples instead of learned weights."""
     optimizer = keras.optimizers.SGD(0.2)
     training = make_training(build(), LOSS, (), optimizer, False, None, "batch")
     refits = Refits(training, labels.train, labels.trusted, steps=100, batch_size=500, seed=seed, jit_compile=None)
-    return refits.suspects(np.zeros(len(labels.wrong), bool), rounds=3)
+    return {"refits from the trusted": refits.suspects(np.zeros(len(labels.wrong), bool), rounds=3)}
+
+
+def learned_weights(build: Build, labels: Labels, seed: int, iterations: int) -> Suspected:
+    """`rf.per_example_weights`: what the weights alone say, and what the refits after them do."""
+    train, trusted = labels.train, labels.trusted
+    cleaned = rf.per_example_weights(build(), LOSS, train, trusted, iterations=iterations, seed=seed)
+    refitted = np.isin(np.arange(len(labels.wrong)), cleaned.suspects)
+    return {"learned weights": cleaned.weights < THRESHOLD, "learned weights, then refits": refitted}
 
 
 def f1(suspected: np.ndarray, wrong: np.ndarray) -> float:

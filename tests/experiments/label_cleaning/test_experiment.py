@@ -43,17 +43,23 @@ def test_f1_counts_both_kinds_of_mistakes():
 
 
 def test_every_problem_meets_every_method_and_the_best_of_a_row_is_bold(tmp_path, monkeypatch):
-    found = {"a": lambda build, labels, *_: labels.wrong, "b": lambda build, labels, *_: np.ones(len(labels.wrong), bool)}
-    monkeypatch.setattr(experiment, "METHODS", found)
+    def one(build, labels, *_):
+        return {"a": labels.wrong, "b": np.ones(len(labels.wrong), bool)}
+
+    def other(build, labels, *_):
+        return {"c": np.zeros(len(labels.wrong), bool)}
+
+    monkeypatch.setattr(experiment, "METHODS", (one, other))
     records = run(PRESETS["quick"], tmp_path / "trainings.json")
-    assert len(records) == len(list(cells(PRESETS["quick"]))) * 2
+    assert len(records) == len(list(cells(PRESETS["quick"]))) * 3
     assert {r["f1"] for r in records if r["method"] == "a"} == {1.0}
+    assert {r["f1"] for r in records if r["method"] == "c"} == {0.0}
     text = report.write(tmp_path, records)
     assert "| CIFAR features | linear | 20% uniform | 50 | **1.000** | 0." in text
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in experiment.METHODS if "cleanlab" not in name])
-def test_every_method_finds_wrong_labels(name):
+@pytest.mark.parametrize("method", [method for method in experiment.METHODS if method is not methods.cleanlab])
+def test_every_method_finds_wrong_labels(method):
     cell = Cell("CIFAR features", "linear", "uniform", 0.3, 200, 0)
-    assert experiment.judge(Config(train=500, iterations=10), cell, experiment.METHODS[name])["f1"] > 0.6
+    assert min(experiment.judge(Config(train=500, iterations=10), cell, method)["f1"].values()) > 0.6
