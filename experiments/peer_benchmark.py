@@ -6,10 +6,14 @@ python -m experiments.peer_benchmark --cases=mlp_reverse --steps=20 --rounds=1
 
 hyper_cleaning: 5,000 hypers, T = 100 steps of softmax regression, reverse mode (peer_hyper_cleaning.py).
 mlp_reverse, mlp_forward: 3 hypers, T = 200 steps of a 784-200-200-10 network (peer_mlp.py).
+phones: 3 hypers, 20 steps of the phone network in real time, at the paper's size (peer_phones.py); meant for a GPU.
 
-Times: float32, one thread per core, interleaved, best of several; compilation does not count. Memory: the peak of a second
-call above the memory of the process before the first, each contestant in a fresh process. The data, the libraries and a run
-of two steps are loaded before and do not count.
+On a GPU where JAX and TensorFlow need different libraries, JAX computes in processes of their own:
+python -m experiments.peer_benchmark --cases=phones --frameworks=jax --memory --jax_command="python3"
+
+Times: float32, one thread per core, interleaved, best of several; compilation does not count. Memory on a CPU: the peak of a
+second call above the memory of the process before the first, each contestant in a fresh process. The data, the libraries and
+a run of two steps are loaded before and do not count. Memory on a GPU: the peaks of the frameworks' own allocators.
 """
 
 from __future__ import annotations
@@ -25,7 +29,8 @@ from experiments.common.config import define_flags, from_flags
 
 def main() -> None:
     """Compares on the cases asked for."""
-    config, invocation, versions = from_flags(Config), from_flags(Invocation), peers.versions()
+    config, invocation = from_flags(Config), from_flags(Invocation)
+    versions = peers.versions(config, invocation.jax_command)
     if invocation.peak_of is not None:
         assert config.steps is not None  # the parent process gives both
         return print(peers.peak_memory(CASES[config.cases[0]], config.steps, invocation.peak_of))
@@ -33,7 +38,7 @@ def main() -> None:
     print(", ".join(f"{name} {version}" for name, version in (environment() | versions).items()))
     outcomes = {}
     for name in config.cases:
-        outcomes[name] = peers.run(name, config)
+        outcomes[name] = peers.run(name, config, invocation.jax_command)
         print(peers.report(f"{name}, T = {config.steps or CASES[name].STEPS}", outcomes[name]), flush=True)
     record = peers.Record(**dataclasses.asdict(config), peers=versions)
     peers.write(Path(invocation.output_dir) / "results.json", record, outcomes)

@@ -46,8 +46,10 @@ def test_learning_rate_in_real_time():
 
 
 @pytest.mark.slow
-def test_clean_labels():
-    assert example("clean_labels").main(train=200, iterations=3, hidden=5) >= 0
+def test_clean_labels(tmp_path):
+    picture = tmp_path / "suspects.png"
+    assert example("clean_labels").main(train=200, iterations=3, hidden=5, picture=str(picture)) >= 0
+    assert picture.stat().st_size > 1000
 
 
 @pytest.mark.slow

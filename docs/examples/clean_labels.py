@@ -1,7 +1,10 @@
 """Finds wrong labels in training data, with any Keras classifier and some labels that can be trusted.
 
 python -m docs.examples.clean_labels
+python -m docs.examples.clean_labels suspects.png
 """
+
+import sys
 
 import keras
 import numpy as np
@@ -10,7 +13,7 @@ import rfho2 as rf
 from data import mnist
 
 
-def main(train: int = 5_000, iterations: int = 20, hidden: int = 100) -> float:
+def main(train: int = 5_000, iterations: int = 20, hidden: int = 100, picture: str = "") -> float:
     split = mnist.noisy_split(mnist.load(), seed=0, train=train)
     rng = np.random.default_rng(0)
     wrong = rng.random(train) < 0.3  # these labels are replaced by another class
@@ -31,8 +34,10 @@ def main(train: int = 5_000, iterations: int = 20, hidden: int = 100) -> float:
     hits = np.sum(suspected & wrong)
     f1 = 2 * hits / (np.sum(suspected) + np.sum(wrong))
     print(f"{np.sum(wrong)} labels are wrong; {len(cleaned.suspects)} are suspected, {hits} of them correctly: F1 {f1:.3f}")
+    if picture:
+        cleaned.plot((split.train.images.reshape(-1, 28, 28), labels)).savefig(picture, dpi=100)
     return float(f1)
 
 
 if __name__ == "__main__":
-    main()
+    main(picture=" ".join(sys.argv[1:]))

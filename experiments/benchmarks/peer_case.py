@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 Hypergradient = Callable[[np.ndarray], np.ndarray]
 """hypers -> hypergradient."""
+
+
+class InJax(NamedTuple):
+    """A contestant in JAX: the name of a computation of `jax_peers`, and its options."""
+
+    computation: str
+    options: dict[str, Any]
 
 
 class Case(Protocol):
@@ -19,14 +26,22 @@ class Case(Protocol):
       entry_tolerance: the relative difference that each entry may have; None checks the norm alone.
       memory: whether its peak memory is worth measuring.
       argument: the hypers.
+      arrays: everything else that a peer computes from.
     """
 
     STEPS: int
     entry_tolerance: float | None
     memory: bool
     argument: np.ndarray
+    arrays: dict[str, np.ndarray]
 
     def __init__(self, steps: int): ...
 
-    def contestants(self) -> dict[str, Callable[[], Hypergradient]]:
-        """Functions that build the contestants, by name; rfho2 first."""
+    def rfho2(self) -> Hypergradient:
+        """Builds ours."""
+
+    def jax(self) -> dict[str, InJax]:
+        """The contestants in JAX, by name."""
+
+    def torch(self) -> dict[str, Callable[[], Hypergradient]]:
+        """Functions that build the contestants in PyTorch, by name."""

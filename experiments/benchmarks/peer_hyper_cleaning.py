@@ -14,7 +14,7 @@ import numpy as np
 
 import rfho2 as rf
 from data import mnist
-from experiments.benchmarks.peer_case import Hypergradient
+from experiments.benchmarks.peer_case import Hypergradient, InJax
 from experiments.common.torch_product import transposed_product
 from experiments.data_hyper_cleaning import experiment as cleaning
 
@@ -31,6 +31,8 @@ class HyperCleaning:
     def __init__(self, steps: int):
         self.steps = steps
         self.data = mnist.noisy_split(mnist.load(), seed=0)
+        (x, y), (xv, yv) = self.data.train, self.data.validation
+        self.arrays = {"x": x, "y": y, "xv": xv, "yv": yv}
         self.argument = np.random.default_rng(0).uniform(0, 0.4, len(self.data.noisy)).astype(np.float32)
 
     def rfho2(self) -> Hypergradient:
@@ -39,43 +41,23 @@ class HyperCleaning:
         engine = rf.reverse(cleaning.cleaning_problem(config, self.data, self.radius))
         return lambda weights: engine(cleaning.zeros(), {"weights": weights}).grads["weights"].numpy()
 
-    def jax(self, transposed: bool, checkpoint: bool = False) -> Hypergradient:
-        """`jax.grad` through `lax.scan`, jitted; the data are arguments: XLA would fold constants into the program."""
-        import jax
-        import jax.numpy as jnp
+    def jax(self) -> dict[str, InJax]:
+        """The contestants in JAX, by name."""
+        shared = {"steps": self.steps, "rate": self.rate}
+        return {
+            "JAX": InJax("hyper_cleaning", {**shared, "transposed": False}),
+            "JAX, transposed copy": InJax("hyper_cleaning", {**shared, "transposed": True}),
+            "JAX, transposed copy, checkpoint": InJax("hyper_cleaning", {**shared, "transposed": True, "checkpoint": True}),
+        }
 
-        product = self._jax_product() if transposed else (lambda m, mt, w: m @ w)
+    def torch(self) -> dict[str, Callable[[], Hypergradient]]:
+        """Functions that build the contestants in PyTorch, by name."""
+        return {
+            "PyTorch": lambda: self._in_torch(transposed=False),
+            "PyTorch, transposed copy": lambda: self._in_torch(transposed=True),
+        }
 
-        def errors(p: Any, x: Any, xt: Any, labels: Any) -> Any:
-            logits = product(x, xt, p["w"]) + p["b"]
-            return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1)[:, 0]
-
-        def response(weights: Any, train: Any, validation: Any) -> Any:
-            def step(p: Any, _: None) -> tuple[Any, None]:
-                g = jax.grad(lambda p: jnp.mean(weights * errors(p, *train)))(p)
-                return jax.tree.map(lambda w, g: w - self.rate * g, p, g), None
-
-            start = {"w": jnp.zeros((784, 10)), "b": jnp.zeros(10)}
-            body = jax.checkpoint(step, prevent_cse=False) if checkpoint else step  # a scan needs no barriers against CSE
-            last, _ = jax.lax.scan(body, start, None, length=self.steps)
-            return jnp.mean(errors(last, *validation))
-
-        gradient = jax.jit(jax.grad(response))
-        train, validation = (
-            (jnp.asarray(x), jnp.asarray(x.T.copy()) if transposed else None, jnp.asarray(y))
-            for x, y in (self.data.train, self.data.validation)
-        )
-        return lambda weights: np.asarray(gradient(weights, train, validation))
-
-    def _jax_product(self) -> Any:
-        """(m, its transpose, w) -> m @ w, differentiable with respect to w."""
-        import jax
-
-        product = jax.custom_vjp(lambda m, mt, w: m @ w)
-        product.defvjp(lambda m, mt, w: (m @ w, (m, mt)), lambda saved, up: (None, None, product(saved[1], saved[0], up)))
-        return product
-
-    def torch(self, transposed: bool) -> Hypergradient:
+    def _in_torch(self, transposed: bool) -> Hypergradient:
         """`torch.autograd.grad` with `create_graph`, through a Python loop."""
         import torch
 
@@ -94,14 +76,3 @@ class HyperCleaning:
             return torch.autograd.grad(errors(p, product_v, yv).mean(), weights)[0].numpy()
 
         return hypergradient
-
-    def contestants(self) -> dict[str, Callable[[], Hypergradient]]:
-        """Functions that build the contestants, by name; rfho2 first."""
-        return {
-            "rfho2": self.rfho2,
-            "JAX": lambda: self.jax(transposed=False),
-            "JAX, transposed copy": lambda: self.jax(transposed=True),
-            "JAX, transposed copy, checkpoint": lambda: self.jax(transposed=True, checkpoint=True),
-            "PyTorch": lambda: self.torch(transposed=False),
-            "PyTorch, transposed copy": lambda: self.torch(transposed=True),
-        }

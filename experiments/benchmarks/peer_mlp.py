@@ -1,4 +1,4 @@
-"""The network of `mlp_problem` in JAX and PyTorch: one hypergradient of the validation error, three hypers.
+"""The network of `mlp_problem` in other frameworks: one hypergradient of the validation error, three hypers.
 
 784-200-200-10, tanh, batches of 100, T steps of momentum, v <- mu v + g, w <- w - eta v; the hypers are learning rate,
 momentum and L2 weight. All frameworks train on the same batches: the others are given the rows that rfho2 draws.
@@ -77,10 +77,10 @@ class Mlp:
         self.argument = np.array([mlp_problem.HYPERS[name] for name in HYPERS], np.float32)
         weights = {name: w.numpy() for name, w in mlp_problem.initial_params().items()}
         images, labels = mlp_problem.examples()
-        start = weights, {name: np.zeros_like(w) for name, w in weights.items()}
-        self.arrays = start, (images, labels.astype(np.int32)), batch_rows(steps)
+        shared = {"x": images, "y": labels.astype(np.int32), "rows": batch_rows(steps)}
+        self.arrays = shared | {f"p/{name}": w for name, w in weights.items()}
 
-    def rfho2(self, mode: Callable[[rf.Problem], Any]) -> Hypergradient:
+    def of_engine(self, mode: Callable[[rf.Problem], Any]) -> Hypergradient:
         """`rf.reverse` or `rf.forward`."""
         engine, params = mode(mlp_problem.problem(self.steps)), mlp_problem.initial_params()
 
@@ -90,36 +90,6 @@ class Mlp:
 
         return hypergradient
 
-    def jitted(self, derivative: Callable[[Peer, Any], Any]) -> Hypergradient:
-        """Jits `derivative(peer, hypers)`; the data are arguments: XLA would fold constants into the program."""
-        import jax
-        import jax.numpy as jnp
-
-        def error(p: Any, batch: Any) -> Any:
-            x, y = batch
-            return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits(p, x, jnp.tanh)), y[:, None], 1))
-
-        def of_arrays(arrays: Any, hypers: Any) -> Any:
-            start, (x, y), rows = arrays
-            return derivative(Peer(start, lambda r: (x[r], y[r]), rows, error), hypers)
-
-        arrays, compiled = jax.tree.map(jnp.asarray, self.arrays), jax.jit(of_arrays)
-        return lambda hypers: np.asarray(compiled(arrays, hypers))
-
-    def jax_response(self, peer: Peer, checkpoint: bool = False) -> Callable[[Any], Any]:
-        """hypers -> E(w_T), by `lax.scan`."""
-        import jax
-
-        def response(hypers: Any) -> Any:
-            def body(state: Any, r: Any) -> tuple[Any, None]:
-                return peer.step(jax_gradient, state, hypers, r), None
-
-            # a scan needs no barriers against common subexpression elimination
-            step = jax.checkpoint(body, prevent_cse=False) if checkpoint else body
-            return peer.validation_error(jax.lax.scan(step, peer.start, peer.rows)[0][0])
-
-        return response
-
     def in_torch(self, requires_grad: bool) -> Peer:
         """The training in PyTorch."""
         import torch
@@ -127,15 +97,8 @@ class Mlp:
         def error(p: Any, batch: Any) -> Any:
             return torch.nn.functional.cross_entropy(logits(p, batch[0], torch.tanh), batch[1])
 
-        (p, v), (x, y), rows = self.arrays
-        weights = {name: torch.tensor(w, requires_grad=requires_grad) for name, w in p.items()}
-        images, labels = torch.tensor(x), torch.tensor(y).long()
-        velocities = {name: torch.tensor(w) for name, w in v.items()}
-        return Peer((weights, velocities), lambda r: (images[r], labels[r]), torch.tensor(rows).long(), error)
-
-
-def jax_gradient(loss: Callable[[Any], Any], p: dict[str, Any]) -> dict[str, Any]:
-    """`jax.grad`, as `Peer.step` calls it."""
-    import jax
-
-    return jax.grad(loss)(p)
+        arrays = {name: torch.tensor(array) for name, array in self.arrays.items()}
+        weights = {name[2:]: w.requires_grad_(requires_grad) for name, w in arrays.items() if name.startswith("p/")}
+        velocities = {name: torch.zeros_like(w) for name, w in weights.items()}
+        images, labels, rows = arrays["x"], arrays["y"].long(), arrays["rows"].long()
+        return Peer((weights, velocities), lambda r: (images[r], labels[r]), rows, error)

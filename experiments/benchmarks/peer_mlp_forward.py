@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import rfho2 as rf
-from experiments.benchmarks.peer_case import Hypergradient
-from experiments.benchmarks.peer_mlp import HYPERS, Mlp, Peer, jax_gradient
+from experiments.benchmarks.peer_case import Hypergradient, InJax
+from experiments.benchmarks.peer_mlp import Mlp
 
 
 class MlpForward(Mlp):
@@ -19,40 +19,22 @@ class MlpForward(Mlp):
 
     memory = False  # no trajectory is kept, and a few states are less than the noise of the measurement
 
-    def contestants(self) -> dict[str, Callable[[], Hypergradient]]:
-        """Functions that build the contestants, by name; rfho2 first."""
+    def rfho2(self) -> Hypergradient:
+        """Builds ours."""
+        return self.of_engine(rf.forward)
+
+    def jax(self) -> dict[str, InJax]:
+        """The contestants in JAX, by name."""
         return {
-            "rfho2": lambda: self.rfho2(rf.forward),
-            "JAX, jacfwd": self.jax,
-            "JAX, columns in turn": self.jax_columns,
-            "PyTorch, jacfwd": self.torch,
+            "JAX, jacfwd": InJax("mlp_forward", {"columns_in_turn": False}),
+            "JAX, columns in turn": InJax("mlp_forward", {"columns_in_turn": True}),
         }
 
-    def jax(self) -> Hypergradient:
-        """`jax.jacfwd` through `lax.scan`, jitted."""
-        import jax
+    def torch(self) -> dict[str, Callable[[], Hypergradient]]:
+        """Functions that build the contestants in PyTorch, by name."""
+        return {"PyTorch, jacfwd": self._in_torch}
 
-        return self.jitted(lambda peer, hypers: jax.jacfwd(self.jax_response(peer))(hypers))
-
-    def jax_columns(self) -> Hypergradient:
-        """Z <- A Z + B in a scan, by one linearisation of the step and one product per column."""
-        import jax
-        import jax.numpy as jnp
-
-        def derivative(peer: Peer, hypers: Any) -> Any:
-            def body(carry: Any, r: Any) -> tuple[Any, None]:
-                state, columns = carry
-                new, push = jax.linearize(lambda s, h: peer.step(jax_gradient, s, h, r), state, hypers)
-                return (new, [push(z, e) for z, e in zip(columns, jnp.eye(len(HYPERS)), strict=True)]), None
-
-            zeros = [jax.tree.map(jnp.zeros_like, peer.start) for _ in HYPERS]
-            ((p, _), columns), _ = jax.lax.scan(body, (peer.start, zeros), peer.rows)
-            _, push = jax.linearize(peer.validation_error, p)
-            return jnp.stack([push(z) for z, _ in columns])
-
-        return self.jitted(derivative)
-
-    def torch(self) -> Hypergradient:
+    def _in_torch(self) -> Hypergradient:
         """`torch.func.jacfwd` through a Python loop."""
         import torch
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import rfho2 as rf
 from experiments.benchmarks.mlp_problem import LAYERS, VALIDATION
-from experiments.benchmarks.peer_case import Hypergradient
+from experiments.benchmarks.peer_case import Hypergradient, InJax
 from experiments.benchmarks.peer_mlp import Mlp
 
 
@@ -24,25 +24,27 @@ class MlpReverse(Mlp):
 
     memory = True
 
-    def contestants(self) -> dict[str, Callable[[], Hypergradient]]:
-        """Functions that build the contestants, by name; rfho2 first."""
+    def rfho2(self) -> Hypergradient:
+        """Builds ours."""
+        return self.of_engine(rf.reverse)
+
+    def jax(self) -> dict[str, InJax]:
+        """The contestants in JAX, by name."""
         return {
-            "rfho2": lambda: self.rfho2(rf.reverse),
-            "JAX": lambda: self.jax(checkpoint=False),
-            "JAX, checkpoint": lambda: self.jax(checkpoint=True),
-            "PyTorch": lambda: self.torch(checkpoint=False),
-            "PyTorch, checkpoint": lambda: self.torch(checkpoint=True),
+            "JAX": InJax("mlp_reverse", {"checkpoint": False}),
+            "JAX, checkpoint": InJax("mlp_reverse", {"checkpoint": True}),
+        }
+
+    def torch(self) -> dict[str, Callable[[], Hypergradient]]:
+        """Functions that build the contestants in PyTorch, by name."""
+        return {
+            "PyTorch": lambda: self._in_torch(checkpoint=False),
+            "PyTorch, checkpoint": lambda: self._in_torch(checkpoint=True),
             "PyTorch, higher": self.higher,
             "PyTorch, TorchOpt": self.torchopt,
         }
 
-    def jax(self, checkpoint: bool) -> Hypergradient:
-        """`jax.grad` through `lax.scan`, jitted."""
-        import jax
-
-        return self.jitted(lambda peer, hypers: jax.grad(self.jax_response(peer, checkpoint))(hypers))
-
-    def torch(self, checkpoint: bool) -> Hypergradient:
+    def _in_torch(self, checkpoint: bool) -> Hypergradient:
         """`torch.autograd.grad` with `create_graph`, through a Python loop."""
         from torch.utils.checkpoint import checkpoint as recomputed
 

@@ -138,6 +138,24 @@ EXPERIMENTS = (
         flags=" --preset=quick",
     ),
     Experiment(
+        "keras_tasks", "Ten Keras tasks",
+        "The learning rate of small models of many kinds is tuned while they train, beside what users do otherwise.",
+        "optimizer",
+        (
+            Piece("scores.md", "Test scores in per cent; means over seeds"),
+            Piece("differences.md", "Differences of test scores ± standard errors, and times"),
+            Piece("rates.png", "Learning rates and validation losses along the trainings of the first seed"),
+        ),
+        flags=" --preset=quick",
+    ),
+    Experiment(
+        "label_cleaning", "Wrong labels, with few or many trusted ones",
+        "Learned weights and refits find wrong labels, beside what users do otherwise.",
+        "trusted",
+        (Piece("table.md", "F1 of the labels suspected; the best of each row is bold"),),
+        flags=" --preset=quick",
+    ),
+    Experiment(
         "complexity", "What a hypergradient costs (paper, Appendix A)",
         "Seconds against the number of hypers, memory against the number of weights.",
         "panel",

@@ -22,6 +22,7 @@ from rfho2.keras_bridge.checks import check_training
 from rfho2.keras_bridge.optimizers import resolve_optimizer
 from rfho2.keras_bridge.refits import Refits, weighted_loss
 from rfho2.keras_bridge.training import make_training
+from rfho2.monitor.examples import draw_examples
 from rfho2.problem import Problem
 
 
@@ -37,6 +38,24 @@ class Cleaned(NamedTuple):
     weights: np.ndarray
     suspects: np.ndarray
     result: Result
+
+    def plot(self, train: Any, number: int = 24) -> Any:
+        """Draws the first suspects, if the examples are images, with their labels; returns a matplotlib figure.
+
+        Args:
+          train: the pair (x, y) that was cleaned.
+          number: how many to draw.
+        """
+        x, y = data.in_memory(train, "train")
+        if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
+            raise ValueError("train has several inputs or outputs; pass one array of images and one of labels.")
+        if len(x) != len(self.weights):
+            raise ValueError(f"train has {len(x)} examples, but {len(self.weights)} were cleaned; pass the same ones.")
+        worst = self.suspects[: errors.check_count("number", number)]
+        if not len(worst):
+            raise ValueError("no example is suspected, so there is nothing to draw.")
+        classes = y if y.ndim == 1 or y.shape[-1] == 1 else y.argmax(-1)  # of labels that are one-hot
+        return draw_examples(x[worst], [f"labelled {label}" for label in np.reshape(classes[worst], -1)])
 
 
 def per_example_weights(

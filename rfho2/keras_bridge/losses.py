@@ -14,6 +14,8 @@ from rfho2.core.types import Nest
 
 SPARSE = {"SparseCategoricalCrossentropy", "sparse_categorical_crossentropy"}
 ONE_HOT = {"CategoricalCrossentropy", "categorical_crossentropy"}
+BINARY = {"BinaryCrossentropy", "binary_crossentropy"}
+BOUND = 5.0  # that of a label to which the model gives a probability of 0.7 %
 
 
 class OutputLoss(NamedTuple):
@@ -24,12 +26,14 @@ class OutputLoss(NamedTuple):
       values: (labels, outputs) -> one number per example, or a scalar.
       total: whether the values are summed over the batch instead of averaged.
       from_logits: whether the outputs of a cross-entropy are logits.
+      smoothing: the label smoothing that the values include.
     """
 
     name: str
     values: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
     total: bool = False
     from_logits: bool = False
+    smoothing: float = 0.0
 
     def __call__(self, labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
         """The loss of a batch; `weights` multiply the examples."""
@@ -97,7 +101,8 @@ def _from_loss_object(loss: keras.losses.Loss) -> OutputLoss:
             f"loss {type(loss).__name__} has reduction={loss.reduction!r}; choose 'sum' or 'sum_over_batch_size'."
         )
     total, from_logits = loss.reduction == "sum", bool(settings.get("from_logits", False))
-    return OutputLoss(type(loss).__name__, loss.call, total, from_logits)  # loss(...) instead of .call would cast to float32
+    smoothing = float(settings.get("label_smoothing", 0.0))
+    return OutputLoss(type(loss).__name__, loss.call, total, from_logits, smoothing)  # loss(...) would cast to float32
 
 
 def _name(loss: Any) -> str:
@@ -177,6 +182,18 @@ def losses(loss: Any, names: Sequence[str] | None = None) -> Losses:
             raise ValueError(f"loss is for outputs {sorted(loss)}, but the model's are {list(names)}; name each one.")
         return Losses(tuple(output_loss(loss[name]) for name in (sorted(loss) if names is None else names)))
     return Losses(tuple(map(output_loss, loss)) if isinstance(loss, list | tuple) else (output_loss(loss),))
+
+
+def bounded(every: Losses) -> Losses:
+    """Losses whose cross-entropies l are replaced by b (1 - exp(-l / b)), so that a few wrong labels cannot dominate them.
+
+    Without it, a classifier that learns pays more for one wrong label of which it is certain than it gains on many others.
+    """
+    return Losses(tuple(_bounded(one) if one.name in SPARSE | ONE_HOT | BINARY else one for one in every.each))
+
+
+def _bounded(loss: OutputLoss) -> OutputLoss:
+    return loss._replace(values=lambda labels, outputs: BOUND * -tf.math.expm1(-loss.values(labels, outputs) / BOUND))
 
 
 def smoothed(loss: OutputLoss, smoothing: tf.Tensor) -> OutputLoss:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -55,6 +56,18 @@ def resolve_optimizer(optimizer: Any, model: keras.Model) -> Optimizer:
     return Optimizer(optimizer)
 
 
+def warn_of_state(optimizer: Any, model: keras.Model) -> None:
+    """Warns if the optimizer has trained before: what it remembers, such as Adam's moments, is not taken over."""
+    given = _inner(model.optimizer if optimizer is None and model.compiled else optimizer)
+    steps = int(given.iterations) if isinstance(given, keras.optimizers.Optimizer) and given.built else 0
+    if steps and resolve_optimizer(given, model).name != "sgd":
+        warnings.warn(
+            f"{type(given).__name__} has made {steps} steps before; its settings are taken over, but its moments or "
+            f"velocities start at 0 again. The first steps may be rougher than if it had gone on.",
+            stacklevel=3,
+        )
+
+
 def is_kind(optimizer: Any, name: str) -> bool:
     """Whether a Keras optimizer is the one of this name, so that settings can be written into it."""
     kind = _inner(optimizer)
@@ -75,7 +88,7 @@ def _from_keras(optimizer: keras.optimizers.Optimizer, whose: str) -> Optimizer:
             f"{sorted(OPTIMIZERS)}, or a Keras optimizer of such a kind."
         )
     o: Any = optimizer
-    settings = {"learning_rate": float(keras.ops.convert_to_numpy(o.learning_rate))}
+    settings = {"learning_rate": float(o.learning_rate.numpy())}
     if kind is keras.optimizers.SGD:
         if not o.momentum:
             return Optimizer("sgd", settings)

@@ -26,8 +26,9 @@ from rfho2.keras_bridge.epochs import Epochs, Fitting, check_callbacks
 from rfho2.keras_bridge.example_weights import Examples
 from rfho2.keras_bridge.graph_first import GraphFirst
 from rfho2.keras_bridge.hyper_update import bold_update
+from rfho2.keras_bridge.losses import bounded
 from rfho2.keras_bridge.modes import choose_mode
-from rfho2.keras_bridge.optimizers import is_kind, to_keras
+from rfho2.keras_bridge.optimizers import is_kind, to_keras, warn_of_state
 from rfho2.keras_bridge.safeguards import loss_limit, safe_start, warn_at_the_floor
 from rfho2.keras_bridge.training import current_params, make_training
 from rfho2.monitor.plot import plot
@@ -71,6 +72,8 @@ class RealTimeTuner:
       metrics: Keras metrics, for a model that is not compiled; a compiled model is evaluated as it was compiled.
       check: whether the second derivatives of the model are checked before the training.
       validation_batch: number of validation examples that each hypergradient uses.
+      robust: whether a cross-entropy l of a validation example counts as 5 (1 - exp(-l / 5)), so that a few wrong labels
+        among them cannot stop the training; in reports and callbacks, val_loss stays what Keras computes.
       batch_norm: see `rf.from_keras`.
       seed: determines the order of the examples and dropout.
       jit_compile: None compiles with XLA after the first 500 steps if at least 1,000 remain, and falls back to graph mode
@@ -101,6 +104,7 @@ class RealTimeTuner:
         ranges: Mapping[str, tuple[float, float]] | None = None,
         metrics: Any = None,
         validation_batch: int = 500,
+        robust: bool = True,
         keep: str = "best",
         mode: str | None = None,
         carry: bool | None = None,
@@ -114,7 +118,9 @@ class RealTimeTuner:
             raise ValueError(f"keep is {keep!r}; choose 'best' or 'last'.")
         self.model = model
         self._training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
+        warn_of_state(optimizer, model)
         self._tunables = self._training.tunables
+        self._judged = self._training._replace(loss=bounded(self._training.loss)) if robust else self._training
         self.hyper_batch = window_settings(hyper_batch, carry, discount, mode or "forward").hyper_batch
         self.hyper_rate = hyper_rate
         self.validation_batch = errors.check_count("validation_batch", validation_batch)
@@ -227,7 +233,7 @@ class RealTimeTuner:
     ) -> tuple[HyperOptimizer, Nest, Hypers]:
         """The driver, and the params and hypers from which it starts."""
         validation = data.validation_batches(held_out, self.validation_batch, self.seed + 2)
-        problem = Problem(self._training.dynamics(), self._training.objective, None, source.batches, validation)
+        problem = Problem(self._training.dynamics(), self._judged.objective, None, source.batches, validation)
         tunables, sets = self._tunables, self._tunables.constraints()
         params = current_params(self.model, self._training.model.params)
         start: Hypers = {name: sets[name].project(tf.constant(v)) for name, v in tunables.to_internal(self.hypers).items()}
@@ -235,7 +241,7 @@ class RealTimeTuner:
         self.mode = choose_mode(loss, params, errors.checked_hypers(start, params), source.batches, *how)
         engine = self._engine(problem, hyper_batch, steps=math.ceil(watch.iterations * hyper_batch))
         batch = validation(tf.constant(0))
-        first = float(self._training.objective(params, {}, batch))
+        first = float(self._judged.objective(params, {}, batch))
         start = start if self._begun else safe_start(engine, params, start, tunables, first)
         self._begun = True
         driver = HyperOptimizer(

@@ -11,11 +11,13 @@ import tensorflow as tf
 
 from rfho2.core.types import Hypers, Nest
 from rfho2.hypergradients.engine import Engine
-from rfho2.keras_bridge.tunables import Tunables
+from rfho2.keras_bridge.tunables import LOWER, Tunables
 
 Limit = Callable[[list[dict[str, float]]], float]
 """history -> the largest acceptable validation loss."""
 
+RAISE = 8.0  # factor on the learning rate from one trial to the next, upwards
+NO_WORSE = 0.01  # share of the first validation loss by which a trial may be worse than another
 TRIAL = 3  # hyper-batches that a trial of an initial learning rate takes
 LOST = 0.1  # tolerated share of the fall of the validation loss
 BETTER = 0.05  # share of the first validation loss by which a trial has to be better than another
@@ -28,20 +30,31 @@ VARIANCE = 0.4  # of the losses of examples, over the mean and the first mean: a
 
 
 def safe_start(engine: Engine, params: Nest, hypers: Hypers, tunables: Tunables, first: float) -> Hypers:
-    """The given hypers, if no smaller learning rate does better in the first hyper-batches; otherwise with a smaller one.
+    """The given hypers, with a smaller or larger learning rate if that does better in the first hyper-batches.
 
-    Learning rates smaller by factors of 4 are tried until two in a row do no better than a finite one. The first steps at a
-    rate that is too large cause damage (dead units) that no hypergradient repairs, and the rate that does best in so few
-    steps is often too large. So a quarter of the best rate is taken; it rises quickly from there if it should.
+    Learning rates smaller by factors of 4 are tried until two in a row do no better than a finite one. If none does, larger
+    ones, by factors of 8, are tried as long as they do no worse: where nothing has been learned yet at any rate, learning
+    begins sooner at a large one. The first steps at a rate that is too large cause damage (dead units) that no hypergradient
+    repairs, and the rate that does best in so few steps is often too large. So a quarter of what was found is taken; it
+    rises quickly from there if it should.
 
     Args:
-      first: the validation loss before training; a trial is better if it ends lower by `BETTER` of it.
+      first: the validation loss before training, of which `BETTER` and `NO_WORSE` are shares.
     """
-    initial, best, lowest, failures = hypers, hypers, _trial_loss(engine, params, hypers), 0
-    margin = BETTER * abs(first)
+    loss = _trial_loss(engine, params, hypers)
+    smaller = _smaller(engine, params, hypers, tunables, loss, BETTER * abs(first))
+    found = _larger(engine, params, hypers, tunables, loss, NO_WORSE * abs(first)) if smaller is None else smaller
+    return hypers if found is None else tunables.with_learning_rate_times(LOWER, found)
+
+
+def _smaller(
+    engine: Engine, params: Nest, hypers: Hypers, tunables: Tunables, lowest: float, margin: float
+) -> Hypers | None:
+    """The hypers with the best smaller learning rate, if there is one that is better by the margin."""
+    best, failures = None, 0
     while failures < 2:
-        smaller = tunables.with_lower_learning_rate(hypers)
-        if all(np.array_equal(smaller[name], hypers[name]) for name in hypers):  # not tuned, or at its lower bound
+        smaller = tunables.with_learning_rate_times(LOWER, hypers)
+        if _same(smaller, hypers):  # not tuned, or at its lower bound
             break
         hypers = smaller
         loss = _trial_loss(engine, params, hypers)
@@ -49,7 +62,25 @@ def safe_start(engine: Engine, params: Nest, hypers: Hypers, tunables: Tunables,
             best, lowest, failures = hypers, loss, 0
         elif np.isfinite(lowest):
             failures += 1
-    return best if best is initial else tunables.with_lower_learning_rate(best)
+    return best
+
+
+def _larger(engine: Engine, params: Nest, hypers: Hypers, tunables: Tunables, lowest: float, margin: float) -> Hypers | None:
+    """The hypers with the largest learning rate up to which none is worse than another by more than the margin."""
+    best = None
+    while True:
+        larger = tunables.with_learning_rate_times(RAISE, hypers)
+        if _same(larger, hypers):
+            return best
+        hypers = larger
+        loss = _trial_loss(engine, params, hypers)
+        if not np.isfinite(loss) or loss > lowest + margin:
+            return best
+        best, lowest = hypers, min(lowest, loss)
+
+
+def _same(some: Hypers, others: Hypers) -> bool:
+    return all(np.array_equal(some[name], others[name]) for name in some)
 
 
 def _trial_loss(engine: Engine, params: Nest, hypers: Hypers) -> float:

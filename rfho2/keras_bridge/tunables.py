@@ -67,7 +67,7 @@ OPTIMIZERS: dict[str, tuple[Callable[..., Dynamics], tuple[str, ...]]] = {
 """The optimisers a user may choose, each with the tunable settings it takes in addition to the loss."""
 
 PER_LAYER = ("learning_rate", "weight_decay")
-LOWERING = 0.25  # factor on the learning rate after steps that failed
+LOWER = 0.25  # factor on a learning rate that is too large
 
 
 class Tunables(NamedTuple):
@@ -104,10 +104,14 @@ class Tunables(NamedTuple):
 
     def with_lower_learning_rate(self, hypers: Hypers) -> dict[str, tf.Tensor]:
         """The hypers, on the internal scale, with a quarter of the learning rate; for use after steps that failed."""
+        return self.with_learning_rate_times(LOWER, hypers)
+
+    def with_learning_rate_times(self, factor: float, hypers: Hypers) -> dict[str, tf.Tensor]:
+        """The hypers, on the internal scale, with another learning rate, within its range."""
         if "learning_rate" not in hypers:
             return dict(hypers)
-        lower = hypers["learning_rate"] + np.log(LOWERING)
-        return {**hypers, "learning_rate": self.constraints()["learning_rate"].project(lower)}
+        rate = hypers["learning_rate"] + np.log(factor)
+        return {**hypers, "learning_rate": self.constraints()["learning_rate"].project(rate)}
 
     def named(self, hypers: Hypers) -> dict[str, float]:
         """Every number on the user's scale by name, such as `learning_rate` or `learning_rate/dense_1`."""

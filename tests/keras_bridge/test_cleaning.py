@@ -1,12 +1,16 @@
 """Weights of training examples reveal wrong labels."""
 
 import keras
+import matplotlib as mpl
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2.keras_bridge.cleaning import Cleaned
 from tests.support.keras_models import SPARSE, TRAIN, VALID, blobs, network
+
+mpl.use("Agg")
 
 
 @pytest.mark.parametrize("refits", [0, 2])
@@ -53,3 +57,34 @@ def test_refits_are_refused_before_anything_is_trained():
         rf.per_example_weights(network(), SPARSE, TRAIN, VALID, refits=-1)
     with pytest.raises(ValueError, match="validation has sample weights"):
         rf.per_example_weights(network(), SPARSE, TRAIN, (*VALID, np.ones(len(VALID[1]))))
+
+
+@pytest.fixture
+def cleaned():
+    suspects = np.array([3, 1, 6])
+    return Cleaned(np.linspace(0, 1, 8), suspects, None)
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (5, 4, 1), (5, 4, 3)])
+def test_the_first_suspects_are_drawn_with_their_labels(cleaned, shape):
+    images = np.arange(8 * np.prod(shape), dtype=np.float32).reshape(8, *shape)
+    labels = np.arange(10, 18)
+    for given in (labels, labels[:, None], np.eye(18)[labels]):
+        figure = cleaned.plot((images, given), number=2)
+        drawn = [axis for axis in figure.axes if axis.images]
+        assert [axis.get_title() for axis in drawn] == ["labelled 13", "labelled 11"]
+    first = np.asarray(drawn[0].images[0].get_array())
+    assert first.shape[:2] == (5, 4)
+    assert first.max() == 1, "the lightest of what is drawn"
+    assert np.asarray(drawn[1].images[0].get_array()).min() == 0
+
+
+def test_what_cannot_be_drawn_is_refused(cleaned):
+    with pytest.raises(ValueError, match=r"shape \[None, 7\], and only images"):
+        cleaned.plot((np.ones([8, 7]), np.ones(8)))
+    with pytest.raises(ValueError, match="train has 9 examples, but 8 were cleaned"):
+        cleaned.plot((np.ones([9, 7]), np.ones(9)))
+    with pytest.raises(ValueError, match="several inputs or outputs"):
+        cleaned.plot(({"a": np.ones([8, 7])}, np.ones(8)))
+    with pytest.raises(ValueError, match="nothing to draw"):
+        cleaned._replace(suspects=np.array([], int)).plot((np.ones([8, 5, 5]), np.ones(8)))

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.keras_bridge.losses import losses, output_loss
+from rfho2.keras_bridge.losses import bounded, losses, output_loss
 
 RNG = np.random.default_rng(0)
 LOGITS = tf.constant(RNG.normal(size=(6, 3)), tf.float32)
@@ -126,3 +126,21 @@ def test_weights_are_aligned_with_the_examples():
         loss(y, outputs, tf.ones([2, 2]))
     in_time = output_loss("mse")(tf.zeros([2, 3, 1]), tf.ones([2, 3, 1]), tf.constant([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
     assert float(in_time) == 0.5
+
+
+@pytest.mark.parametrize("loss", [keras.losses.SparseCategoricalCrossentropy(from_logits=True), "binary_crossentropy"])
+def test_bounded_cross_entropies_hardly_differ_where_labels_are_likely_and_level_off_where_not(loss):
+    plain = losses(loss)
+    outputs = tf.constant([[0.4], [0.999999]]) if isinstance(loss, str) else tf.constant([[1.0, 0.5], [0.0, 30.0]])
+    labels = tf.constant([1, 0])
+    before, after = plain.per_example(labels, outputs), bounded(plain).per_example(labels, outputs)
+    np.testing.assert_allclose(after, 5 * (1 - np.exp(-before / 5)), rtol=1e-5)
+    assert before[0] * 0.9 < after[0] < before[0]
+    assert before[1] > 10
+    assert after[1] < 5
+
+
+def test_other_losses_are_not_bounded():
+    plain = losses(["mse", "sparse_categorical_crossentropy"])
+    assert bounded(plain).each[0] is plain.each[0]
+    assert bounded(plain).each[1] is not plain.each[1]

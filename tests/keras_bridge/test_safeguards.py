@@ -29,13 +29,18 @@ class Trials:
 @pytest.mark.parametrize(
     ("loss", "expected"),
     [
-        (lambda rate: 1.0 - rate, 0.1),  # a smaller rate is worse
-        (lambda rate: 1.0 + 1e-3 * rate, 0.1),  # better by noise only
+        (lambda rate: abs(np.log(rate / 0.1)), 0.1),  # every other rate is worse
+        (lambda rate: 1.0 + 0.1 * rate, 0.1),  # a smaller one is better by noise only, a larger one is worse
+        (lambda rate: 1.0 - rate if rate < 1 else 9.0, 0.8 / 4),  # a quarter of the largest that works
+        (lambda rate: 1.0 if rate < 1 else 1.2, 0.8 / 4),  # a plateau: nothing is learned at any rate
+        (lambda rate: 1.0 if rate < 6 else 0.5, 10.0 / 4),  # learning begins beyond a plateau; the range ends at 10
+        (lambda rate: np.nan if rate > 0.5 else 1.0, 0.1),
+        (lambda rate: np.nan, 0.1),
         (lambda rate: 5.0 if rate > 0.01 else 0.5, 0.1 / 4**3),  # a quarter of the largest that works
         (lambda rate: np.nan if rate > 0.05 else 0.5, 0.1 / 4**2),
     ],
 )
-def test_a_smaller_rate_is_taken_only_if_it_is_clearly_better(loss, expected):
+def test_another_rate_is_taken_only_if_it_is_clearly_better(loss, expected):
     hypers = {"learning_rate": tf.math.log(tf.constant(0.1))}
     start = safe_start(Trials(loss), (), hypers, TUNABLES, first=1.0)
     assert float(tf.exp(start["learning_rate"])) == pytest.approx(expected, rel=1e-5)

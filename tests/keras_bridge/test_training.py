@@ -1,5 +1,7 @@
 """Hypers of every kind: optimisers, layers, labels, regularisers and outputs."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import tensorflow as tf
 import rfho2 as rf
 from rfho2.keras_bridge.training import make_training
 from rfho2.keras_bridge.tunables import OPTIMIZERS, TUNABLES
-from tests.support.keras_models import SPARSE, TRAIN, VALID, consecutive, fit, tuner
+from tests.support.keras_models import SPARSE, TRAIN, VALID, consecutive, fit, network, tuner
 from tests.support.problems import assert_agree, differences, response
 
 
@@ -75,3 +77,26 @@ def test_both_modes_agree_on_hypers_of_every_kind(every_kind):
     check = rf.check_hypergradient(*every_kind)
     assert check.ok, check
     assert {row.hyper for row in check.table} == set(every_kind[2])
+
+
+def test_label_smoothing_starts_from_that_of_the_loss():
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.2)
+    assert make_training(network(), loss, ["label_smoothing"], None, False, None, "batch").tunables.start == {
+        "label_smoothing": 0.2
+    }
+    given = make_training(network(), loss, {"label_smoothing": 0.1}, None, False, None, "batch")
+    assert given.tunables.start == {"label_smoothing": 0.1}
+
+
+def test_an_optimizer_that_has_trained_before_is_taken_over_with_a_warning():
+    model = network()
+    model.compile(keras.optimizers.Adam(3e-3), SPARSE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rf.RealTimeTuner(model)
+    model.fit(*TRAIN, batch_size=40, verbose=0)
+    with pytest.warns(UserWarning, match=r"Adam has made \d+ steps before; its settings are taken over"):
+        rf.RealTimeTuner(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rf.RealTimeTuner(model, SPARSE, optimizer="adam")

@@ -24,6 +24,10 @@ from experiments.error_against_cost import report as error_report
 from experiments.error_against_cost import tasks as error_tasks
 from experiments.keras_real_time import experiment as keras_experiment
 from experiments.keras_real_time import report as keras_report
+from experiments.keras_tasks import experiment as keras_tasks_experiment
+from experiments.keras_tasks import report as keras_tasks_report
+from experiments.label_cleaning import experiment as labels_experiment
+from experiments.label_cleaning import report as labels_report
 from experiments.learning_to_learn import experiment as learning_experiment
 from experiments.learning_to_learn import report as learning_report
 from experiments.online_weights import experiment as online_experiment
@@ -201,6 +205,23 @@ def discounts(directory):
     fill(directory, discounts_experiment.Config(), [row], {}, texts, ["discounts"])
 
 
+def keras_tasks(directory):
+    """Ten Keras tasks."""
+    row = {"task": "wine", "optimizer": "SGD", "seed": 0, "rate": 0.01, "validation": 0.3, "seconds": 2.0}
+    methods = {"rate x 1": 90.74, "cosine": 88.0, "plateau": 91.0}
+    methods |= {f"tuner x {start:g}": 97.22 for start in keras_tasks_experiment.STARTS}
+    rows = [{**row, "method": method, "test": score} for method, score in methods.items()]
+    texts = {"scores.md": keras_tasks_report.scores(rows), "differences.md": keras_tasks_report.differences(rows)}
+    fill(directory, keras_tasks_experiment.Config(), rows, {}, texts, ["rates"])
+
+
+def labels(directory):
+    """Wrong labels."""
+    row = {"data": "digits", "model": "CNN", "noise": "uniform", "share": 0.2, "trusted": 50, "seed": 0, "seconds": 1.0}
+    rows = [{**row, "method": "cleanlab", "f1": 0.875}, {**row, "method": "refits", "f1": 0.901}]
+    fill(directory, labels_experiment.Config(), rows, {}, {"table.md": labels_report.table(rows)})
+
+
 def others(root):
     """The experiments that write one table or figure, or only print."""
     settings = [{"setting": "steps", "value": 10, "f1": [0.0, 0.95, 0.9]}]
@@ -225,7 +246,7 @@ def others(root):
 def write_everything(root):
     """Something of each experiment, most of it under names that a user might choose."""
     named = {"a": cleaning, "b/cifar10_5_per_class": tasks, "c": phones, "d": costs, "e": errors, "f": warm}
-    named |= {"g": learning, "h": seeds, "i": online, "j": discounts}
+    named |= {"g": learning, "h": seeds, "i": online, "j": discounts, "k": keras_tasks, "l": labels}
     for place, make in named.items():
         with mock.patch.object(sys, "argv", [f"/somewhere/experiments/{make.__name__}.py", "--preset=quick"]):
             make(root / place)

@@ -1,6 +1,7 @@
 """Each contestant of the comparison with other frameworks, on a few steps."""
 
 import functools
+import sys
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def test_all_frameworks_train_on_the_same_batches():
 @pytest.fixture(scope="module")
 def ours():
     case = MlpReverse(3)
-    return case.rfho2(functools.partial(rf.reverse, jit_compile=False))(case.argument)
+    return case.of_engine(functools.partial(rf.reverse, jit_compile=False))(case.argument)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def ours():
 def test_a_contestant_gives_the_hypergradient_of_the_network(request, case, contestant):
     skip_without(contestant)
     ours, built = request.getfixturevalue("ours"), peers.CASES[case](3)
-    both = {"rfho2": lambda _: ours, contestant: built.contestants()[contestant]()}
+    both = {"rfho2": lambda _: ours, contestant: peers.contestants(built)[contestant]()}
     assert built.entry_tolerance == 1e-3
     peers.compare(both, built.argument, rounds=1, entry_tolerance=built.entry_tolerance)
 
@@ -56,12 +57,32 @@ def test_a_contestant_gives_the_hypergradient_of_the_network(request, case, cont
 def test_a_contestant_gives_the_hypergradient_of_hyper_cleaning(contestant):
     skip_without(contestant)
     case = peers.CASES["hyper_cleaning"](2)
-    peers.compare({name: case.contestants()[name]() for name in ("rfho2", contestant)}, case.argument, rounds=1)
+    peers.compare({name: peers.contestants(case)[name]() for name in ("rfho2", contestant)}, case.argument, rounds=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(peers.CASES))
 def test_all_contestants_of_a_case_agree(name):
-    for package in peers.PEERS:
+    for package in ("jax", "torch", "higher", "torchopt"):
         pytest.importorskip(package)
     assert len(peers.run(name, peers.Config((name,), steps=3, rounds=1))) >= 4
+
+
+@pytest.mark.parametrize("contestant", ["JAX, columns in turn", "JAX, columns together"])
+def test_a_contestant_gives_the_hypergradient_of_the_phone_network(monkeypatch, contestant):
+    skip_without(contestant)
+    monkeypatch.setattr(peers.Phones, "width", 8)
+    case = peers.Phones(2)
+    both = {name: peers.contestants(case)[name]() for name in ("rfho2", contestant)}
+    peers.compare(both, case.argument, rounds=1, entry_tolerance=case.entry_tolerance)
+
+
+@pytest.mark.slow
+def test_jax_may_compute_in_a_process_of_its_own():
+    pytest.importorskip("jax")
+    config = peers.Config(("mlp_forward",), ("jax",), "float32", steps=2, rounds=2)
+    outcomes = peers.run("mlp_forward", config, jax_command=sys.executable)
+    assert list(outcomes) == ["rfho2", "JAX, jacfwd", "JAX, columns in turn"]
+    assert all(0 < outcome.seconds < 60 for outcome in outcomes.values())
+    with pytest.raises(RuntimeError, match="the process with JAX ended with code 3"):
+        peers.run("mlp_forward", config, jax_command=f'{sys.executable} -c "raise SystemExit(3)"')

@@ -33,6 +33,8 @@ CONTENTS = {  # directory: what its article must show
     "h": ("0.6264", "relative to the average over eight"),
     "i": ("0.9210", "How the settings were chosen"),
     "j": ("0.249", "discount 1, carry"),
+    "k": ("97.22", "+6.48", "Learning rates and validation losses"),
+    "l": ("0.901", "the labels suspected"),
     "benchmark.txt": ("ms a step",),
 }  # fmt: skip
 ALLOWED = set(
@@ -50,7 +52,7 @@ def test_every_experiment_appears_with_tables_figures_and_settings(results):
         for text in texts:
             assert any(text in article for article in parsed.articles(place)), (place, text)
     assert len(parsed.articles("d")) == 2, "costs and slopes"
-    assert len(parsed.all("img")) == 2 + 3 + 2 + 1 + 1 + 1 + 1 + 2 + 1 + 4
+    assert len(parsed.all("img")) == 2 + 3 + 2 + 1 + 1 + 1 + 1 + 2 + 1 + 4 + 1
     missing = "seconds, reverse, m = 22, h = 171: not run: needs about 9.0 GB"
     assert [e["text"] for e in parsed.all("li")].count(missing) == 1
 
@@ -135,7 +137,7 @@ def test_an_output_that_cannot_be_written_is_one_sentence(results):
 def test_the_binary_writes_the_page_or_one_sentence(results, tmp_path):
     good, bad = (run_binary("report", f"--results={root}") for root in (results, tmp_path / "absent"))
     assert good.code == 0, good.err[-2000:]
-    assert f"Written to {results / 'report.html'}: 17 results of 17 experiments." in good.out
+    assert f"Written to {results / 'report.html'}: 19 results of 19 experiments." in good.out
     assert (results / "report.html").exists()
     assert bad.code == 1
     assert "Traceback" not in bad.err

@@ -1,0 +1,55 @@
+"""A contestant in JAX that computes in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.benchmarks.jax_worker import ANSWER
+from experiments.benchmarks.peer_case import InJax
+
+
+class RemoteJax:
+    """A hypergradient that another process computes; `seconds` is how long the last call took there.
+
+    Args:
+      command: what runs the other Python.
+      contestant, arrays: what to compute, and the file with what it is computed from.
+      precision: of JAX's matrix products.
+    """
+
+    def __init__(self, command: str, contestant: InJax, arrays: Path, precision: str):
+        words = [*shlex.split(command), "-m", "experiments.benchmarks.jax_worker"]
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.seconds = float("nan")
+        self.description = self._ask(
+            build=contestant.computation, arrays=str(arrays), options=contestant.options, precision=precision
+        )
+
+    def __call__(self, argument: np.ndarray) -> np.ndarray:
+        answer = self._ask(call=np.asarray(argument).tolist())
+        self.seconds = answer["seconds"]
+        return np.asarray(answer["values"], np.float32)
+
+    def peak(self) -> int | None:
+        """The largest number of bytes used on the device, if JAX knows."""
+        return self._ask(peak=True)
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.communicate()
+
+    def _ask(self, **question: Any) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith(ANSWER):
+                return json.loads(line.removeprefix(ANSWER))
+        raise RuntimeError(f"the process with JAX ended with code {self._process.wait()}; its errors are above.")
