@@ -22,6 +22,7 @@ from experiments.label_cleaning import methods
 from experiments.label_cleaning.problems import MODELS, NOISES, build, load
 
 Record = dict[str, Any]
+KINDS = ("linear", "CNN", "MLP")
 METHODS: tuple[Callable[..., methods.Suspected], ...] = (
     methods.disagreement,
     methods.cleanlab,
@@ -35,6 +36,7 @@ class Config:
     """Everything that the results depend on."""
 
     data: tuple[str, ...] = setting(tuple(MODELS), "Data sets.", choices=tuple(MODELS))
+    models: tuple[str, ...] = setting(KINDS, "Models; a data set has two of them.", choices=KINDS)
     train: int = setting(4_000, "Training examples.", at_least=10)
     trusted: tuple[int, ...] = setting((50, 200, 1_000, 5_000), "Trusted examples; fewer where a data set has no more.")
     noises: tuple[str, ...] = setting(NOISES, "Kinds of noise.", choices=NOISES)
@@ -69,7 +71,7 @@ SIZES = {"digits": 20_000, "CIFAR features": 6_000}
 def cells(config: Config) -> Iterator[Cell]:
     """All problems that the data suffice for."""
     for data in config.data:
-        for model in MODELS[data]:
+        for model in (kind for kind in MODELS[data] if kind in config.models):
             for noise in config.noises:
                 for share in config.shares:
                     for trusted in config.trusted:

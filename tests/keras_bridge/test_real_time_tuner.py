@@ -12,10 +12,10 @@ from tests.support.keras_models import TRAIN, VALID, fit, network, tuner
 
 def test_it_learns_from_a_learning_rate_that_is_too_small_and_keeps_the_best_weights():
     model = network()
-    history = fit(tuner(model, hypers={"learning_rate": 1e-4}, metrics=["accuracy"]), epochs=5)
+    history = fit(tuner(model, hypers={"learning_rate": 1e-4}, metrics=["accuracy"], robust=False), epochs=5)
     rates = history.trajectories["learning_rate"]
-    assert rates[0] == pytest.approx(1e-4, rel=1e-5)
-    assert rates.max() > 1e-3
+    assert rates[0] > 1e-3  # raised before the first step
+    assert rates.max() > rates[0]
     assert history.history["val_accuracy"][-1] > 0.8
     assert model.evaluate(*VALID, verbose=0)[0] == pytest.approx(history.trajectories["value"].min(), rel=1e-5)
 
