@@ -43,7 +43,7 @@ def load(name: str, train: int, trusted: int, noise: str, share: float, seed: in
 
 def _digits() -> Labelled:
     digits = mnist.load()
-    return (digits.images.reshape(-1, 28, 28, 1) / 255).astype(np.float32), digits.labels.astype(np.int32)
+    return digits.images.reshape(-1, 28, 28, 1), digits.labels.astype(np.int32)
 
 
 def _cifar() -> Labelled:

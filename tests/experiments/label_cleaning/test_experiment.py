@@ -26,6 +26,8 @@ def test_the_models_take_the_examples(data):
     labels = load(data, 20, 5, "uniform", 0.2, seed=0)
     for model in experiment.MODELS[data]:
         assert build(data, model, 0)(labels.train[0]).shape == [20, 10]
+    assert labels.train[0].dtype == np.float32
+    assert labels.train[0].max() == pytest.approx(1, rel=1e-5) or data != "digits"
 
 
 def test_problems_for_which_there_are_too_few_examples_are_left_out():
