@@ -59,7 +59,7 @@ def refits_alone(build: Build, labels: Labels, seed: int, iterations: int) -> Su
     optimizer = keras.optimizers.SGD(0.2)
     training = make_training(build(), LOSS, (), optimizer, False, None, "batch")
     refits = Refits(training, labels.train, labels.trusted, steps=100, batch_size=500, seed=seed, jit_compile=None)
-    return {"refits from the trusted": refits.suspects(np.zeros(len(labels.wrong), bool), rounds=3)}
+    return {"refits from the trusted": refits.suspects([np.zeros(len(labels.wrong), bool)], rounds=3)}
 
 
 def learned_weights(build: Build, labels: Labels, seed: int, iterations: int) -> Suspected:

@@ -32,12 +32,12 @@ class Cleaned(NamedTuple):
     Attributes:
       weights: one per training example, in their order: from 0 (useless for the validation set) to 1.
       suspects: indices of the examples whose labels are probably wrong, lowest weight first.
-      result: the driver's result.
+      result: the driver's result; None if no weights were learned.
     """
 
     weights: np.ndarray
     suspects: np.ndarray
-    result: Result
+    result: Result | None
 
     def plot(self, train: Any, number: int = 24) -> Any:
         """Draws the first suspects, if the examples are images, with their labels; returns a matplotlib figure.
@@ -92,13 +92,15 @@ def per_example_weights(
       validation: the same, or a finite dataset of batches, with trusted labels; hundreds of examples, better thousands.
       steps, batch_size, learning_rate, optimizer: settings of each training. It must be long enough to learn, but should
         not be so long that the model memorises wrong labels.
-      iterations: number of trainings; each takes about 3 times as long as a plain one.
+      iterations: number of trainings from which weights are learned; each takes about 3 times as long as a plain one. With
+        0, all weights stay 0.5, and the refits alone find the suspects.
       hyper_rate: about how far a weight moves after each training.
       threshold: the weight below which an example is a suspect; with refits, at first.
       refits: rounds of refitting, each of five plain trainings on the validation examples and on those that are not
         suspected. An example is then a suspect if models that were not trained on it find its label implausible. The
         validation examples determine how implausible it has to be: wrong labels are taken to be distributed as those of
-        other validation examples. With 0, the weights alone decide.
+        other validation examples. The rounds are made twice: beginning with what the weights say, and with the validation
+        examples alone. Whichever leads to better predictions of validation examples counts. With 0, the weights decide.
       checkpoints: number of states that reverse mode keeps instead of all (see `rf.reverse`), if memory is short.
       callbacks: rfho2's callbacks, such as `rf.ProgressBar()`.
       batch_norm, seed, checkpoint_dir, jit_compile, check: as for `rf.tune`.
@@ -133,10 +135,11 @@ def per_example_weights(
         callbacks,
         on_divergence="backtrack",
     )
-    result = driver.run(training.model.params, {"weights": np.full(number, 0.5)}, iterations, checkpoint_dir)
-    weights = result.hypers["weights"].numpy()
-    suspected = weights < threshold
-    if judges is not None:
-        suspected = judges.suspects(~suspected, refits)
+    result, weights, believed = None, np.full(number, 0.5), [np.zeros(number, bool)]
+    if iterations or not refits:
+        result = driver.run(training.model.params, {"weights": weights}, iterations, checkpoint_dir)
+        weights = result.hypers["weights"].numpy()
+        believed.append(weights >= threshold)
+    suspected = ~believed[-1] if judges is None else judges.suspects(believed, refits)
     by_weight = np.argsort(weights, kind="stable")
     return Cleaned(weights, by_weight[suspected[by_weight]], result)

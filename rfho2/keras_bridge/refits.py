@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow as tf
 
@@ -64,12 +66,24 @@ class Refits:
         self._train = Compiled(problem.train, jit_compile)
         self._apply = graph_function(self._loss_rows, reduce_retracing=True)  # folds differ in size
 
-    def suspects(self, believed: np.ndarray, rounds: int) -> np.ndarray:
-        """Which labels are wrong, after some rounds, each of which believes those that the one before did not suspect."""
+    def suspects(self, starts: Sequence[np.ndarray], rounds: int) -> np.ndarray:
+        """Which labels are wrong, after some rounds, each of which believes those that the one before did not suspect.
+
+        Of several starts the one counts whose last models predict trusted examples best that they did not see.
+
+        Args:
+          starts: which examples to believe at first.
+        """
+        ends = [self._rounds(start, rounds) for start in starts]
+        return min(ends, key=lambda end: end[1])[0]
+
+    def _rounds(self, believed: np.ndarray, rounds: int) -> tuple[np.ndarray, float]:
+        """The suspects after some rounds, and the mean loss of trusted examples in the last one."""
+        right = np.zeros(1)
         for _ in range(rounds):
             own, right, wrong = self._judged(believed)
             believed = own <= threshold(own, right, wrong)
-        return ~believed
+        return ~believed, float(np.mean(right))
 
     def _judged(self, believed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Losses, by models that did not see them, of the examples, of trusted ones, and of those with other labels."""

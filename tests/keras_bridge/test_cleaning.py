@@ -42,6 +42,19 @@ def test_wrong_labels_are_found(refits):
         np.testing.assert_array_equal(was, now)
 
 
+def test_refits_alone_need_no_weights():
+    (x, y), rng = blobs(noise=0.4), np.random.default_rng(0)
+    wrong = rng.random(len(y)) < 0.3
+    noisy, settings = (x, np.where(wrong, (y + 1) % 3, y)), {"steps": 40, "batch_size": 40, "jit_compile": False}
+    cleaned = rf.per_example_weights(network(), SPARSE, noisy, blobs(seed=1, noise=0.4), iterations=0, **settings)
+    assert cleaned.result is None
+    assert set(cleaned.weights) == {0.5}
+    assert np.mean(wrong[cleaned.suspects]) > 0.9
+    assert len(cleaned.suspects) > 0.8 * np.sum(wrong)
+    with pytest.raises(ValueError, match="iterations is 0"):
+        rf.per_example_weights(network(), SPARSE, noisy, VALID, iterations=0, refits=0, **settings)
+
+
 def test_a_loss_for_the_whole_batch_is_refused():
     with pytest.raises(ValueError, match="one number for the whole batch"):
         rf.per_example_weights(network(), lambda y, out: keras.ops.mean(out), TRAIN, VALID, steps=2, iterations=1)

@@ -50,7 +50,22 @@ def refitted(noisy, **settings):
 
 def test_wrong_labels_are_found_from_the_trusted_examples_alone(noisy):
     nothing = np.zeros(len(noisy[2]), bool)
-    assert f1(refitted(noisy).suspects(nothing, rounds=2), noisy[2]) > 0.9
+    assert f1(refitted(noisy).suspects([nothing], rounds=2), noisy[2]) > 0.9
+
+
+def test_of_several_starts_the_one_counts_that_predicts_trusted_examples_best(noisy, monkeypatch):
+    judge = refitted(noisy)
+    losses = {True: 0.3, False: 0.7}  # of trusted examples, after starts that believe the first example, and that do not
+
+    def judged(believed):
+        right = np.full(50, losses[bool(believed[0])])
+        return np.where(np.arange(240) < 40 if believed[0] else np.arange(240) < 9, 5.0, 0.1), right, np.full(50, 5.0)
+
+    monkeypatch.setattr(judge, "_judged", judged)
+    trusting, doubting = np.ones(240, bool), np.zeros(240, bool)
+    assert np.sum(judge.suspects([trusting, doubting], rounds=1)) == 40
+    losses[True] = 0.9
+    assert np.sum(judge.suspects([trusting, doubting], rounds=1)) == 9
 
 
 def test_nobody_judges_an_example_that_it_has_seen(noisy, monkeypatch):
@@ -100,4 +115,4 @@ def test_a_refit_that_diverges_is_reported(noisy):
     training = make_training(network(), SPARSE, (), keras.optimizers.SGD(3e38), False, None, "batch")
     judge = Refits(training, noisy[0], noisy[1], steps=5, batch_size=40, seed=0, jit_compile=False)
     with pytest.raises(ValueError, match="a refit diverged"):
-        judge.suspects(~noisy[2], rounds=1)
+        judge.suspects([~noisy[2]], rounds=1)
