@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 UNSUPPORTED = re.compile(r"unsupported operation|No registered '|not compilable|non-static|compile-time constant|XLA")
+BROKEN = re.compile(r"\bhlo\b|Triton|ptxas|LLVM|fusion|autotun", re.IGNORECASE)  # the compiler itself fails, on a GPU
 
 
 class Compiled:
@@ -30,8 +31,9 @@ class Compiled:
     def __call__(self, *args: Any) -> Any:
         try:
             result = self._compiled(*args)
-        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
-            if not (self._may_fall_back and self.jit_compiled and UNSUPPORTED.search(error.message)):
+        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError) as error:
+            known = BROKEN if isinstance(error, tf.errors.InternalError) else UNSUPPORTED
+            if not (self._may_fall_back and self.jit_compiled and known.search(error.message)):
                 raise
             warnings.warn(
                 f"XLA cannot compile {_culprit(error.message)}; running as a plain graph, which is slower. "

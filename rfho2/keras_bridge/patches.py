@@ -139,6 +139,11 @@ def named_loop_errors(layers: Sequence[keras.Layer]) -> contextlib.AbstractConte
     return replaced(*[(layer, "call", call_of(layer)) for layer in looped])
 
 
+def without_cudnn(layers: Sequence[keras.Layer]) -> contextlib.AbstractContextManager[None]:
+    """Makes recurrent layers compute with ordinary ops on a GPU too: cuDNN's kernels have no second derivative."""
+    return replaced(*[(layer, "use_cudnn", False) for layer in layers if getattr(layer, "use_cudnn", False)])
+
+
 @contextlib.contextmanager
 def computing_in(layers: Sequence[keras.Layer], dtype: str) -> Iterator[None]:
     """Makes all layers compute in `dtype`, that of the params: a model built in float32 can be checked in float64."""

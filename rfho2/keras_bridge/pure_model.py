@@ -84,6 +84,7 @@ class PureModel:
             patches.differentiable_tensorflow(),
             patches.batch_norm(self.layers, self.by_batch, training, self._fixed_norms),
             patches.named_loop_errors(self.layers),
+            patches.without_cudnn(self.layers),
             patches.computing_in(self.layers, dtype),
             scope,
         ):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.core.compiled import graph_function
+from rfho2.core.compiled import Compiled, graph_function
 from tests.support.engines import ENGINES, every_engine
 from tests.support.problems import cosh_valley
 
@@ -39,7 +39,7 @@ def test_one_trace_for_many_calls(name, jit_compile):
 @pytest.mark.parametrize("name", ["reverse", *(pytest.param(n, marks=pytest.mark.slow) for n in ("forward", "real_time"))])
 def test_an_op_that_xla_cannot_compile_falls_back_with_one_warning(name):
     def loss(w, hypers, batch):
-        return tf.reduce_sum(w**2) + 0 * tf.cast(tf.strings.length(tf.strings.as_string(batch)), w.dtype)
+        return tf.reduce_sum(w**2) * tf.cast(tf.strings.length(tf.strings.as_string(batch)), w.dtype)
 
     problem = rf.Problem(rf.gradient_descent(loss, "lr"), lambda w, h, b: tf.reduce_sum(w**2), 3, lambda t: t)
     engine = ENGINES[name].make(problem)
@@ -52,6 +52,25 @@ def test_an_op_that_xla_cannot_compile_falls_back_with_one_warning(name):
     np.testing.assert_array_equal(first.grads["lr"], again.grads["lr"])
     with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.UnimplementedError)):
         ENGINES[name].make(problem, jit_compile=True)(tf.constant([1.0, 2.0]), {"lr": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("message", "falls_back"),
+    [("Couldn't find output tile sizes that satisfy hlo: %dot.7 = f32[128,400,10]", True), ("CUDA: illegal address", False)],
+)
+def test_a_compiler_that_fails_is_done_without_and_a_device_that_fails_is_not(message, falls_back):
+    def fails(x):
+        raise tf.errors.InternalError(None, None, message)
+
+    function = Compiled(lambda x: 2 * x)
+    function._compiled = fails
+    if falls_back:
+        with pytest.warns(UserWarning, match="XLA cannot compile Couldn't find"):
+            assert float(function(tf.constant(3.0))) == 6
+        assert not function.jit_compiled
+    else:
+        with pytest.raises(tf.errors.InternalError, match="illegal address"):
+            function(tf.constant(3.0))
 
 
 def test_an_error_in_the_users_code_is_not_mistaken_for_one_of_xla():

@@ -141,6 +141,19 @@ def test_recurrent_layers_work_in_reverse_mode_and_are_refused_in_forward_mode(l
         rf.forward(problem, jit_compile=False)(wrapped.params, {"lr": 0.1})
 
 
+def test_recurrent_layers_do_without_cudnn_while_a_pure_function_runs(monkeypatch):
+    layer = keras.layers.LSTM(3)
+    model = keras.Sequential([keras.Input([4, 2]), keras.layers.Bidirectional(layer), keras.layers.Dense(1)])
+    inner = [model.layers[0].forward_layer, model.layers[0].backward_layer]
+    seen, call = [], type(layer).call
+    monkeypatch.setattr(type(layer), "call", lambda self, *a, **k: seen.append(self.use_cudnn) or call(self, *a, **k))
+    wrapped = rf.from_keras(model, check=False)
+    wrapped.apply(wrapped.params, tf.ones([2, 4, 2]))
+    assert seen
+    assert not any(seen)
+    assert {one.use_cudnn for one in inner} == {"auto"}
+
+
 @pytest.mark.slow
 @RECURRENT
 def test_unrolled_recurrent_layers_work_in_forward_mode(layer):
