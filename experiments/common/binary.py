@@ -33,6 +33,8 @@ def run_main(main: Callable[[], None]) -> None:
     def start(argv: list[str]) -> None:
         if len(argv) > 1:
             raise app.UsageError(f"not understood: {' '.join(argv[1:])}; flags look like --name=value.")
+        for gpu in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(gpu, True)  # by default TensorFlow takes the whole GPU for itself
         if FLAGS.deterministic:
             tf.config.experimental.enable_op_determinism()
         if meshes.enabled():
@@ -89,11 +91,17 @@ def command(arguments: Sequence[str]) -> str:
 
 def environment() -> dict[str, str]:
     """Versions and machine, as a results file records them."""
-    devices = ", ".join(sorted({d.device_type for d in tf.config.list_physical_devices()}))
     return {
         "rfho2": rfho2.__version__,
         "tensorflow": tf.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
-        "device": f"{devices} ({os.cpu_count()} cores, {platform.machine()})",
+        "device": ", ".join([f"CPU ({os.cpu_count()} cores, {platform.machine()})", *_gpus()]),
     }
+
+
+def _gpus() -> list[str]:
+    """The names of the GPUs, with the precision of their float32 products."""
+    precision = "TF32" if tf.config.experimental.tensor_float_32_execution_enabled() else "float32"
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices("GPU")]
+    return [f"{one.get('device_name', 'GPU')} ({precision} products)" for one in details]

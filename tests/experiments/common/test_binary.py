@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from experiments.common import binary
 from experiments.common.binary import command, environment
 from experiments.data_hyper_cleaning.experiment import Config as CleaningConfig
 from experiments.data_hyper_cleaning.settings_study import Config as StudyConfig
@@ -61,3 +62,14 @@ def test_the_environment_names_versions_and_the_device():
     recorded = environment()
     assert list(recorded) == ["rfho2", "tensorflow", "numpy", "python", "device"]
     assert recorded["device"].startswith("CPU")
+
+
+def test_a_gpu_is_recorded_with_its_precision(monkeypatch):
+    config = binary.tf.config
+    monkeypatch.setattr(config, "list_physical_devices", lambda kind=None: ["first", "second"] if kind == "GPU" else [])
+    names = {"first": {"device_name": "Some GPU"}, "second": {}}
+    monkeypatch.setattr(config.experimental, "get_device_details", names.get)
+    monkeypatch.setattr(config.experimental, "tensor_float_32_execution_enabled", lambda: True)
+    assert environment()["device"].endswith(", Some GPU (TF32 products), GPU (TF32 products)")
+    monkeypatch.setattr(config.experimental, "tensor_float_32_execution_enabled", lambda: False)
+    assert "Some GPU (float32 products)" in environment()["device"]
