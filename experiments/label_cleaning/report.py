@@ -13,7 +13,7 @@ from experiments.label_cleaning.experiment import Record
 
 def write(output: Path, records: Sequence[Record]) -> str:
     """Writes the table; returns what to print."""
-    text = f"{table(records)}\n{seconds(records)}\n"
+    text = f"{table(records)}\n{means(records)}\n{seconds(records)}\n"
     write_text(output / "table.md", text)
     return text
 
@@ -30,6 +30,16 @@ def table(records: Sequence[Record]) -> str:
         cells = [f"**{score:.3f}**" if score == best else f"{score:.3f}" for score in scores.values()]
         data, model, noise, share, trusted = key
         lines.append(f"| {data} | {model} | {share:.0%} {noise} | {trusted} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def means(records: Sequence[Record]) -> str:
+    """Mean F1 of each method over the problems with the same number of trusted examples."""
+    methods = list(dict.fromkeys(r["method"] for r in records))
+    lines = [f"| trusted | {' | '.join(methods)} |", "|---" * (1 + len(methods)) + "|"]
+    for trusted in sorted({r["trusted"] for r in records}):
+        own = [[r["f1"] for r in records if (r["trusted"], r["method"]) == (trusted, method)] for method in methods]
+        lines.append(f"| {trusted:,} | {' | '.join(f'{np.mean(scores):.3f}' for scores in own)} |")
     return "\n".join(lines) + "\n"
 
 

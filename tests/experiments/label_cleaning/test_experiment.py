@@ -58,6 +58,7 @@ def test_every_problem_meets_every_method_and_the_best_of_a_row_is_bold(tmp_path
     assert {r["f1"] for r in records if r["method"] == "c"} == {0.0}
     text = report.write(tmp_path, records)
     assert "| CIFAR features | linear | 20% uniform | 50 | **1.000** | 0." in text
+    assert "| 200 | 1.000 | 0." in text
 
 
 @pytest.mark.slow
