@@ -132,6 +132,7 @@ def on_digits(config: Config, load: Callable[[], keras_real_time.Digits], seed: 
         hyper_batch=config.hyper_batch,
         seed=seed,
         jit_compile=False,
+        robust=False,
         **choice._asdict(),
     )
     history = tuner.fit(

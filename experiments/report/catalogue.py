@@ -139,7 +139,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         "keras_tasks", "Ten Keras tasks",
-        "The learning rate of small models of many kinds is tuned while they train, beside what users do otherwise.",
+        "The learning rate of small models of many kinds is tuned while they train, compared with what users do otherwise.",
         "optimizer",
         (
             Piece("scores.md", "Test scores in per cent; means over seeds"),
@@ -150,9 +150,9 @@ EXPERIMENTS = (
     ),
     Experiment(
         "label_cleaning", "Wrong labels, with few or many trusted ones",
-        "Learned weights and refits find wrong labels, beside what users do otherwise.",
+        "Learned weights and refits find wrong labels, compared with what users do otherwise.",
         "trusted",
-        (Piece("table.md", "F1 of the labels suspected; the best of each row is bold"),),
+        (Piece("table.md", "F1 of the labels suspected, and means for each number of trusted examples"),),
         flags=" --preset=quick",
     ),
     Experiment(

@@ -11,6 +11,7 @@ from markdown_it.tree import SyntaxTreeNode
 
 PARSER = MarkdownIt("zero").enable(["table", "list"])  # "zero" knows nothing but paragraphs
 TABLES = MarkdownIt("zero").enable("table")
+BOLD = re.compile(r"^\*\*([\d.]+)\*\*$")  # a number that a table emphasises; here it is one like the others
 NUMBER = re.compile(r"(≈ ?|< ?)?[+-]?[\d,]*\.?\d+(e[+-]?\d+)?( ± [\d.]+)?( ?[%x])?|[+-]?(nan|inf)|-")
 
 
@@ -49,7 +50,7 @@ def _preformatted(lines: Sequence[str], label: str) -> str:
 def _cells(part: SyntaxTreeNode) -> Iterator[list[str]]:
     """The text of each cell, row by row; `part` is the head or the body of a table."""
     for row in part.children:
-        yield [cell.children[0].content.strip() for cell in row.children]
+        yield [BOLD.sub(r"\1", cell.children[0].content.strip()) for cell in row.children]
 
 
 def _table(head: list[list[str]], body: Sequence[list[str]] = ()) -> str:

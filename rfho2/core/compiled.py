@@ -11,7 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 UNSUPPORTED = re.compile(r"unsupported operation|No registered '|not compilable|non-static|compile-time constant|XLA")
-BROKEN = re.compile(r"\bhlo\b|Triton|ptxas|LLVM|fusion|autotun", re.IGNORECASE)  # the compiler itself fails, on a GPU
+BROKEN = re.compile(r"\bhlo\b|Triton|ptxas|LLVM|autotun", re.IGNORECASE)  # the compiler itself fails, on a GPU
+DEVICE = re.compile(r"CUDA_ERROR|launch|illegal|out of memory", re.IGNORECASE)  # the device fails, and would fail again
 
 
 class Compiled:
@@ -32,8 +33,7 @@ class Compiled:
         try:
             result = self._compiled(*args)
         except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError) as error:
-            known = BROKEN if isinstance(error, tf.errors.InternalError) else UNSUPPORTED
-            if not (self._may_fall_back and self.jit_compiled and known.search(error.message)):
+            if not (self._may_fall_back and self.jit_compiled and _is_xlas(error)):
                 raise
             warnings.warn(
                 f"XLA cannot compile {_culprit(error.message)}; running as a plain graph, which is slower. "
@@ -56,6 +56,13 @@ def graph_function(function: Callable[..., Any], **settings: Any) -> Callable[..
     are traced once each. It counts a partial object by itself.
     """
     return tf.function(functools.partial(function), autograph=False, **settings)
+
+
+def _is_xlas(error: tf.errors.OpError) -> bool:
+    """Whether it is XLA that cannot compile, and not the user's code or the device that fails."""
+    if isinstance(error, tf.errors.InternalError):
+        return bool(BROKEN.search(error.message)) and not DEVICE.search(error.message)
+    return bool(UNSUPPORTED.search(error.message))
 
 
 def _culprit(message: str) -> str:

@@ -27,7 +27,7 @@ Directions = dict[str, tf.Tensor]
 class Tangent(NamedTuple):
     """s_t and Z_t.
 
-    `sensitivity` has the columns along a new first axis of each leaf of the state, or is `SeparateColumns`.
+    `sensitivity` has the columns along a new first axis of each leaf of the state; a few columns are `SeparateColumns`.
     """
 
     state: Nest
@@ -52,7 +52,9 @@ class Pushed(NamedTuple):
 
 def start_tangent(problem: Problem, params: Nest, hypers: Hypers, along: Directions) -> Tangent:
     """s_0 and Z_0 = ds_0/d hypers, along the directions."""
-    return push_forward(lambda _, hypers: problem.dynamics.init(params, hypers), Tangent((), ()), hypers, along)
+    number = count_directions(along)
+    empty = SeparateColumns([()] * number) if number <= MAX_SEPARATE else ()
+    return push_forward(lambda _, hypers: problem.dynamics.init(params, hypers), Tangent((), empty), hypers, along)
 
 
 def push_steps(
@@ -83,14 +85,20 @@ def push_steps(
         readings = [r if c is None else nest.add(r, read(c, tangent)) for r, c in zip(readings, costs, strict=True)]
         return tangent, readings
 
-    few = count_directions(along) <= MAX_SEPARATE
-    tangent = tangent._replace(sensitivity=separated(tangent.sensitivity, count_directions(along))) if few else tangent
+    if count_directions(along) <= MAX_SEPARATE:  # a plain tuple, if it comes through a tf.function
+        tangent = tangent._replace(sensitivity=SeparateColumns(tangent.sensitivity))
     zero = [read(term.nothing(tangent.state, hypers), tangent) for term in terms]
     tangent, readings = loops.fold(body, (tangent, zero), t, steps)
     ends = [read(term.at_end(problem.dynamics, tangent.state, hypers, b), tangent) for term, b in pairs]
-    tangent = tangent._replace(sensitivity=stacked(tangent.sensitivity)) if few else tangent
-    squares = problem.squares(tangent.sensitivity)
-    return Pushed(tangent, [nest.add(reading, end) for reading, end in zip(readings, ends, strict=True)], squares)
+    readings = [nest.add(reading, end) for reading, end in zip(readings, ends, strict=True)]
+    return Pushed(tangent, readings, _squares(problem, tangent.sensitivity))
+
+
+def _squares(problem: Problem, sensitivity: Nest) -> tf.Tensor:
+    """The sum of the squares of Z."""
+    if isinstance(sensitivity, SeparateColumns):
+        return tf.add_n([problem.squares(nest.map(lambda z: z[tf.newaxis], column)) for column in sensitivity])
+    return problem.squares(sensitivity)
 
 
 def read(cost: Cost, tangent: Tangent) -> Reading:
@@ -172,7 +180,7 @@ def push_forward(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: 
 
 
 class SeparateColumns(tuple):
-    """The columns of Z as a tuple, instead of along a new first axis."""
+    """The columns of Z as a tuple, instead of along a new first axis: nothing has to be copied to take them apart."""
 
     __slots__ = ()
 
@@ -180,11 +188,6 @@ class SeparateColumns(tuple):
 def separated(columns: Nest, number: int) -> SeparateColumns:
     """Takes apart columns that lie along the first axis of each leaf."""
     return SeparateColumns(nest.map(lambda z, j=j: z[j], columns) for j in range(number))
-
-
-def stacked(columns: SeparateColumns) -> Nest:
-    """Stacks the columns along a new first axis of each leaf."""
-    return nest.map(lambda *z: tf.stack(z), *columns)
 
 
 def count_directions(along: Directions) -> int:

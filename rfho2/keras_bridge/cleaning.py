@@ -31,7 +31,8 @@ class Cleaned(NamedTuple):
 
     Attributes:
       weights: one per training example, in their order: from 0 (useless for the validation set) to 1.
-      suspects: indices of the examples whose labels are probably wrong, lowest weight first.
+      suspects: indices of the examples whose labels are probably wrong: lowest weight first, and of those with the same
+        weight, the largest loss in the last refits first.
       result: the driver's result; None if no weights were learned.
     """
 
@@ -46,8 +47,8 @@ class Cleaned(NamedTuple):
           train: the pair (x, y) that was cleaned.
           number: how many to draw.
         """
-        x, y = data.in_memory(train, "train")
-        if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
+        x, y, *_ = data.in_memory(train, "train")
+        if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray) or y.ndim > 2:
             raise ValueError("train has several inputs or outputs; pass one array of images and one of labels.")
         if len(x) != len(self.weights):
             raise ValueError(f"train has {len(x)} examples, but {len(self.weights)} were cleaned; pass the same ones.")
@@ -55,7 +56,7 @@ class Cleaned(NamedTuple):
         if not len(worst):
             raise ValueError("no example is suspected, so there is nothing to draw.")
         classes = y if y.ndim == 1 or y.shape[-1] == 1 else y.argmax(-1)  # of labels that are one-hot
-        return draw_examples(x[worst], [f"labelled {label}" for label in np.reshape(classes[worst], -1)])
+        return draw_examples(x[worst], [f"labelled {label:g}" for label in np.reshape(classes[worst], -1)])
 
 
 def per_example_weights(
@@ -100,7 +101,7 @@ def per_example_weights(
         suspected. An example is then a suspect if models that were not trained on it find its label implausible. The
         validation examples determine how implausible it has to be: wrong labels are taken to be distributed as those of
         other validation examples. The rounds are made twice: beginning with what the weights say, and with the validation
-        examples alone. Whichever leads to better predictions of validation examples counts. With 0, the weights decide.
+        examples alone; the one whose models better predict held-out validation examples is used. With 0, the weights decide.
       checkpoints: number of states that reverse mode keeps instead of all (see `rf.reverse`), if memory is short.
       callbacks: rfho2's callbacks, such as `rf.ProgressBar()`.
       batch_norm, seed, checkpoint_dir, jit_compile, check: as for `rf.tune`.
@@ -135,11 +136,11 @@ def per_example_weights(
         callbacks,
         on_divergence="backtrack",
     )
-    result, weights, believed = None, np.full(number, 0.5), [np.zeros(number, bool)]
+    result, weights, believed = None, np.full(number, 0.5, np.float32), [np.zeros(number, bool)]
     if iterations or not refits:
         result = driver.run(training.model.params, {"weights": weights}, iterations, checkpoint_dir)
         weights = result.hypers["weights"].numpy()
         believed.append(weights >= threshold)
-    suspected = ~believed[-1] if judges is None else judges.suspects(believed, refits)
-    by_weight = np.argsort(weights, kind="stable")
+    suspected, losses = (~believed[-1], np.zeros(number)) if judges is None else judges.suspects(believed, refits)
+    by_weight = np.lexsort((-losses, weights))
     return Cleaned(weights, by_weight[suspected[by_weight]], result)

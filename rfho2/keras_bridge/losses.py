@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,8 @@ from rfho2.core.types import Nest
 SPARSE = {"SparseCategoricalCrossentropy", "sparse_categorical_crossentropy"}
 ONE_HOT = {"CategoricalCrossentropy", "categorical_crossentropy"}
 BINARY = {"BinaryCrossentropy", "binary_crossentropy"}
-BOUND = 5.0  # that of a label to which the model gives a probability of 0.7 %
+BOUND = 5.0  # of a bounded cross-entropy, at least: 5 is the plain loss of a label that has a probability of 0.7 %
+OF_FIRST = 1.5  # times the first loss: the bound of models whose loss begins high
 
 
 class OutputLoss(NamedTuple):
@@ -184,16 +186,25 @@ def losses(loss: Any, names: Sequence[str] | None = None) -> Losses:
     return Losses(tuple(map(output_loss, loss)) if isinstance(loss, list | tuple) else (output_loss(loss),))
 
 
-def bounded(every: Losses) -> Losses:
+def bounded(every: Losses, first: float) -> Losses:
     """Losses whose cross-entropies l are replaced by b (1 - exp(-l / b)), so that a few wrong labels cannot dominate them.
 
     Without it, a classifier that learns pays more for one wrong label of which it is certain than it gains on many others.
+    A loss that is not finite stays so.
+
+    Args:
+      first: the mean loss before training. b is at least 1.5 times as large, so that losses above it can be told apart.
     """
-    return Losses(tuple(_bounded(one) if one.name in SPARSE | ONE_HOT | BINARY else one for one in every.each))
+    bound = max(BOUND, OF_FIRST * first) if math.isfinite(first) else BOUND
+    return Losses(tuple(_bounded(one, bound) if one.name in SPARSE | ONE_HOT | BINARY else one for one in every.each))
 
 
-def _bounded(loss: OutputLoss) -> OutputLoss:
-    return loss._replace(values=lambda labels, outputs: BOUND * -tf.math.expm1(-loss.values(labels, outputs) / BOUND))
+def _bounded(loss: OutputLoss, bound: float) -> OutputLoss:
+    def values(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        plain = loss.values(labels, outputs)
+        return tf.where(tf.math.is_finite(plain), -bound * tf.math.expm1(-plain / bound), plain)
+
+    return loss._replace(values=values)
 
 
 def smoothed(loss: OutputLoss, smoothing: tf.Tensor) -> OutputLoss:

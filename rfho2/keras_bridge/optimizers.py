@@ -63,7 +63,7 @@ def warn_of_state(optimizer: Any, model: keras.Model) -> None:
     if steps and resolve_optimizer(given, model).name != "sgd":
         warnings.warn(
             f"{type(given).__name__} has made {steps} steps before; its settings are taken over, but its moments or "
-            f"velocities start at 0 again. The first steps may be rougher than if it had gone on.",
+            f"velocities start afresh. The first steps may be rougher than if it had continued.",
             stacklevel=3,
         )
 

@@ -63,7 +63,7 @@ class RealTimeTuner:
       hyper_batch: steps between two updates of the hypers, at most one epoch; reverse mode keeps the states of as many steps
         in memory. Far more than five updates in the steps that `discount` looks back make the rate overshoot.
       hyper_rate: about how much the logarithm of a learning rate changes at an update; other hypers in proportion.
-      keep: "best" leaves the weights with the lowest validation loss at the end of a hyper-batch in the model, because with
+      keep: "best" leaves the weights with the lowest objective at the end of a hyper-batch in the model, because with
         a learning rate that is still high the last ones are a matter of chance; "last" leaves the last ones.
       mode: "forward" or "reverse"; None chooses as above. After `fit`, the attribute `mode` says which it was.
       carry, discount: see `rf.real_time`; `carry=True` asks for forward mode. A discount of 0.99 looks back about 100 steps;
@@ -72,8 +72,9 @@ class RealTimeTuner:
       metrics: Keras metrics, for a model that is not compiled; a compiled model is evaluated as it was compiled.
       check: whether the second derivatives of the model are checked before the training.
       validation_batch: number of validation examples that each hypergradient uses.
-      robust: whether a cross-entropy l of a validation example counts as 5 (1 - exp(-l / 5)), so that a few wrong labels
-        among them cannot stop the training; in reports and callbacks, val_loss stays what Keras computes.
+      robust: whether a cross-entropy l of a validation example counts as b (1 - exp(-l / b)) in what the hypers minimise, so
+        that a few wrong labels among them cannot stop the training. b is 5, or 1.5 times the first loss if that is more.
+        This applies to Keras's own cross-entropies (sparse, categorical, binary); val_loss stays what Keras computes.
       batch_norm: see `rf.from_keras`.
       seed: determines the order of the examples and dropout.
       jit_compile: None compiles with XLA after the first 500 steps if at least 1,000 remain, and falls back to graph mode
@@ -120,7 +121,7 @@ class RealTimeTuner:
         self._training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
         warn_of_state(optimizer, model)
         self._tunables = self._training.tunables
-        self._judged = self._training._replace(loss=bounded(self._training.loss)) if robust else self._training
+        self._judged = None if robust else self._training
         self.hyper_batch = window_settings(hyper_batch, carry, discount, mode or "forward").hyper_batch
         self.hyper_rate = hyper_rate
         self.validation_batch = errors.check_count("validation_batch", validation_batch)
@@ -180,7 +181,7 @@ class RealTimeTuner:
 
         Returns:
           Keras's `History`: loss, val_loss, metrics and hypers at the end of each epoch. Its `.trajectories` has the hypers
-          and the validation loss at every update.
+          and the objective, which is the validation loss, bounded if `robust`, at every update.
         """
         errors.check_count("epochs", epochs)
         if not 0 <= initial_epoch < epochs:
@@ -233,15 +234,18 @@ class RealTimeTuner:
     ) -> tuple[HyperOptimizer, Nest, Hypers]:
         """The driver, and the params and hypers from which it starts."""
         validation = data.validation_batches(held_out, self.validation_batch, self.seed + 2)
-        problem = Problem(self._training.dynamics(), self._judged.objective, None, source.batches, validation)
+        batch, params = validation(tf.constant(0)), current_params(self.model, self._training.model.params)
+        if self._judged is None:
+            plain = float(self._training.objective(params, {}, batch))
+            self._judged = self._training._replace(loss=bounded(self._training.loss, plain))
+        judged = self._judged
+        problem = Problem(self._training.dynamics(), judged.objective, None, source.batches, validation)
         tunables, sets = self._tunables, self._tunables.constraints()
-        params = current_params(self.model, self._training.model.params)
         start: Hypers = {name: sets[name].project(tf.constant(v)) for name, v in tunables.to_internal(self.hypers).items()}
         loss, how = self._training.training_loss, (self.mode, self.carry, self.discount)
         self.mode = choose_mode(loss, params, errors.checked_hypers(start, params), source.batches, *how)
         engine = self._engine(problem, hyper_batch, steps=math.ceil(watch.iterations * hyper_batch))
-        batch = validation(tf.constant(0))
-        first = float(self._judged.objective(params, {}, batch))
+        first = float(judged.objective(params, {}, batch))
         start = start if self._begun else safe_start(engine, params, start, tunables, first)
         self._begun = True
         driver = HyperOptimizer(

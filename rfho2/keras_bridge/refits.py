@@ -66,24 +66,28 @@ class Refits:
         self._train = Compiled(problem.train, jit_compile)
         self._apply = graph_function(self._loss_rows, reduce_retracing=True)  # folds differ in size
 
-    def suspects(self, starts: Sequence[np.ndarray], rounds: int) -> np.ndarray:
+    def suspects(self, starts: Sequence[np.ndarray], rounds: int) -> tuple[np.ndarray, np.ndarray]:
         """Which labels are wrong, after some rounds, each of which believes those that the one before did not suspect.
 
-        Of several starts the one counts whose last models predict trusted examples best that they did not see.
+        Of several starts, the one whose last models best predict held-out trusted examples is used.
 
         Args:
           starts: which examples to believe at first.
+
+        Returns:
+          Whether each example is suspected, and its loss by models that did not see it.
         """
         ends = [self._rounds(start, rounds) for start in starts]
-        return min(ends, key=lambda end: end[1])[0]
+        suspected, losses, _ = min(ends, key=lambda end: end[2])
+        return suspected, losses
 
-    def _rounds(self, believed: np.ndarray, rounds: int) -> tuple[np.ndarray, float]:
-        """The suspects after some rounds, and the mean loss of trusted examples in the last one."""
-        right = np.zeros(1)
+    def _rounds(self, believed: np.ndarray, rounds: int) -> tuple[np.ndarray, np.ndarray, float]:
+        """The suspects after some rounds, the losses in the last one, and the mean loss of trusted examples in it."""
+        own, right = np.zeros(self._number), np.zeros(1)
         for _ in range(rounds):
             own, right, wrong = self._judged(believed)
             believed = own <= threshold(own, right, wrong)
-        return ~believed, float(np.mean(right))
+        return ~believed, own, float(np.mean(right))
 
     def _judged(self, believed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Losses, by models that did not see them, of the examples, of trusted ones, and of those with other labels."""

@@ -117,8 +117,8 @@ def make_training(
     settings = dict(chosen.settings) | ({} if factors is None else {"loss_weights": factors})
     listed = isinstance(getattr(model, "_outputs_struct", None), list | tuple)
     resolved = losses(compiled_loss(model) if loss is None else loss, outputs if listed else None)
-    smoothing = max(one.smoothing for one in resolved.each)
-    settings |= {"label_smoothing": smoothing} if smoothing else {}
+    smoothings = {one.smoothing for one in resolved.each}
+    settings |= {"label_smoothing": max(smoothings)} if len(smoothings) == 1 and max(smoothings) else {}
     tunables = select_tunables(hypers, ranges, chosen.name, [names[i] for i in sorted(names)], outputs, settings)
     constraints = projections(dict(zip(pure.params, model.trainable_variables, strict=True)))
     return KerasTraining(pure, resolved, tunables, chosen, constraints, factors, layers or None)

@@ -35,7 +35,7 @@ def draw_examples(images: np.ndarray, titles: Sequence[str]) -> Figure:
     columns = min(IN_A_ROW, len(images))
     rows = -(-len(images) // columns)
     figure, axes = plt.subplots(rows, columns, figsize=(1.3 * columns, 1.6 * rows), layout="constrained", squeeze=False)
-    for axis, shade, title in zip(axes.flat, shades, titles, strict=False):
+    for axis, shade, title in zip(list(axes.flat)[: len(images)], shades, titles, strict=True):
         axis.imshow(shade[..., 0] if shade.ndim == 3 and shade.shape[-1] == 1 else shade, cmap="gray", vmin=0, vmax=1)
         axis.set_title(title, fontsize="small")
     for axis in axes.flat:

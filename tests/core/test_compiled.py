@@ -56,7 +56,10 @@ def test_an_op_that_xla_cannot_compile_falls_back_with_one_warning(name):
 
 @pytest.mark.parametrize(
     ("message", "falls_back"),
-    [("Couldn't find output tile sizes that satisfy hlo: %dot.7 = f32[128,400,10]", True), ("CUDA: illegal address", False)],
+    [
+        ("Couldn't find output tile sizes that satisfy hlo: %dot.7 = f32[128,400,10]", True),
+        ("Failed to launch Triton kernel loop_add_fusion: CUDA_ERROR_ILLEGAL_ADDRESS: illegal address", False),
+    ],
 )
 def test_a_compiler_that_fails_is_done_without_and_a_device_that_fails_is_not(message, falls_back):
     def fails(x):

@@ -49,6 +49,7 @@ def test_refits_alone_need_no_weights():
     cleaned = rf.per_example_weights(network(), SPARSE, noisy, blobs(seed=1, noise=0.4), iterations=0, **settings)
     assert cleaned.result is None
     assert set(cleaned.weights) == {0.5}
+    assert list(cleaned.suspects) != sorted(cleaned.suspects), "in the order of their losses"
     assert np.mean(wrong[cleaned.suspects]) > 0.9
     assert len(cleaned.suspects) > 0.8 * np.sum(wrong)
     with pytest.raises(ValueError, match="iterations is 0"):

@@ -133,7 +133,7 @@ def test_bounded_cross_entropies_hardly_differ_where_labels_are_likely_and_level
     plain = losses(loss)
     outputs = tf.constant([[0.4], [0.999999]]) if isinstance(loss, str) else tf.constant([[1.0, 0.5], [0.0, 30.0]])
     labels = tf.constant([1, 0])
-    before, after = plain.per_example(labels, outputs), bounded(plain).per_example(labels, outputs)
+    before, after = plain.per_example(labels, outputs), bounded(plain, 2.3).per_example(labels, outputs)
     np.testing.assert_allclose(after, 5 * (1 - np.exp(-before / 5)), rtol=1e-5)
     assert before[0] * 0.9 < after[0] < before[0]
     assert before[1] > 10
@@ -142,5 +142,14 @@ def test_bounded_cross_entropies_hardly_differ_where_labels_are_likely_and_level
 
 def test_other_losses_are_not_bounded():
     plain = losses(["mse", "sparse_categorical_crossentropy"])
-    assert bounded(plain).each[0] is plain.each[0]
-    assert bounded(plain).each[1] is not plain.each[1]
+    assert bounded(plain, 1.0).each[0] is plain.each[0]
+    assert bounded(plain, 1.0).each[1] is not plain.each[1]
+
+
+def test_high_losses_can_be_told_apart_if_they_are_high_from_the_beginning_and_infinite_ones_stay_infinite():
+    plain, labels = losses(lambda y, out: tf.squeeze(out, -1)), tf.zeros([3])
+    named = plain._replace(each=(plain.each[0]._replace(name="SparseCategoricalCrossentropy"),))
+    values = bounded(named, first=40.0).per_example(labels, tf.constant([[40.0], [80.0], [np.inf]])).numpy()
+    np.testing.assert_allclose(values, [60 * (1 - np.exp(-40 / 60)), 60 * (1 - np.exp(-80 / 60)), np.inf], rtol=1e-5)
+    assert values[1] > 1.25 * values[0], "a setback would not be noticed"
+    assert bounded(named, first=np.nan).per_example(labels, tf.constant([[9.0]] * 3)).numpy().max() < 5

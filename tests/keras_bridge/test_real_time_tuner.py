@@ -23,7 +23,7 @@ def test_it_learns_from_a_learning_rate_that_is_too_small_and_keeps_the_best_wei
 @pytest.mark.slow
 def test_it_learns_from_a_learning_rate_that_is_too_large_and_can_keep_the_last_weights():
     model = network()
-    history = fit(tuner(model, hypers={"learning_rate": 3.0}, metrics=["accuracy"], keep="last"), epochs=5)
+    history = fit(tuner(model, hypers={"learning_rate": 3.0}, metrics=["accuracy"], keep="last", robust=False), epochs=5)
     rates = history.trajectories["learning_rate"]
     assert rates[0] < 1.0  # lowered before the first step
     assert rates[-1] < 1.0
@@ -32,6 +32,14 @@ def test_it_learns_from_a_learning_rate_that_is_too_large_and_can_keep_the_last_
     assert accuracy == pytest.approx(history.history["val_accuracy"][-1])
     assert loss == pytest.approx(history.history["val_loss"][-1])
     assert loss > history.trajectories["value"].min(), "the last weights are the best ones: the test shows nothing"
+
+
+def test_hypers_minimise_the_bounded_loss_while_keras_reports_the_plain_one():
+    histories = [fit(tuner(robust=robust), epochs=1) for robust in (True, False)]
+    plain = histories[1].trajectories["value"][-1]
+    assert histories[1].history["val_loss"][-1] == pytest.approx(plain, rel=1e-5)
+    bounded = histories[0].trajectories["value"][-1]
+    assert 0.5 * histories[0].history["val_loss"][-1] < bounded < 0.99 * histories[0].history["val_loss"][-1]
 
 
 def test_an_unknown_choice_of_weights_to_keep_is_refused():

@@ -40,7 +40,7 @@ class Trials:
         (lambda rate: np.nan if rate > 0.05 else 0.5, 0.1 / 4**2),
     ],
 )
-def test_another_rate_is_taken_only_if_it_is_clearly_better(loss, expected):
+def test_a_smaller_rate_has_to_be_clearly_better_and_a_larger_one_no_worse(loss, expected):
     hypers = {"learning_rate": tf.math.log(tf.constant(0.1))}
     start = safe_start(Trials(loss), (), hypers, TUNABLES, first=1.0)
     assert float(tf.exp(start["learning_rate"])) == pytest.approx(expected, rel=1e-5)
