@@ -8,7 +8,7 @@ hyper_cleaning: 5,000 hypers, T = 100 steps of softmax regression, reverse mode 
 mlp_reverse, mlp_forward: 3 hypers, T = 200 steps of a 784-200-200-10 network (peer_mlp.py).
 phones: 3 hypers, 20 steps of the phone network in real time, at the paper's size (peer_phones.py); meant for a GPU.
 
-On a GPU where JAX and TensorFlow need different libraries, JAX computes in processes of their own:
+On a GPU where JAX and TensorFlow need different libraries, JAX computes in separate processes:
 python -m experiments.peer_benchmark --cases=phones --frameworks=jax --memory --jax_command="python3"
 
 Times: float32, one thread per core, interleaved, best of several; compilation does not count. Memory on a CPU: the peak of a
@@ -34,7 +34,7 @@ def main() -> None:
     if invocation.peak_of is not None:
         assert config.steps is not None  # the parent process gives both
         return print(peers.peak_memory(CASES[config.cases[0]], config.steps, invocation.peak_of))
-    peers.prepare(config)
+    peers.prepare(config, invocation.jax_command)
     print(", ".join(f"{name} {version}" for name, version in (environment() | versions).items()))
     outcomes = {}
     for name in config.cases:

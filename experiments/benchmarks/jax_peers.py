@@ -6,7 +6,6 @@ its own runs it (`jax_worker`).
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -208,7 +207,6 @@ CONTESTANTS: dict[str, Callable[..., Hypergradient]] = {
 }
 
 
-@functools.cache
 def description() -> str:
     """Version and device."""
     return f"jax {jax.__version__}, {jax.devices()[0].device_kind}"

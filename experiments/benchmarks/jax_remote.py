@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from data.errors import DataError
 from experiments.benchmarks.jax_worker import ANSWER
 from experiments.benchmarks.peer_case import InJax
 
@@ -25,11 +28,14 @@ class RemoteJax:
 
     def __init__(self, command: str, contestant: InJax, arrays: Path, precision: str):
         words = [*shlex.split(command), "-m", "experiments.benchmarks.jax_worker"]
-        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # or JAX takes most of the GPU's memory
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._process = subprocess.Popen(words, **pipes, text=True, env=environment)
         self.seconds = float("nan")
-        self.description = self._ask(
+        described = self._ask(
             build=contestant.computation, arrays=str(arrays), options=contestant.options, precision=precision
         )
+        print(f"{contestant.computation} in JAX: {described}", flush=True)
 
     def __call__(self, argument: np.ndarray) -> np.ndarray:
         answer = self._ask(call=np.asarray(argument).tolist())
@@ -42,14 +48,16 @@ class RemoteJax:
 
     def close(self) -> None:
         """Ends the process."""
-        self._process.communicate()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.communicate()
 
     def _ask(self, **question: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has ended: there is no answer either
+            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.flush()
         for line in self._process.stdout:
             if line.startswith(ANSWER):
                 return json.loads(line.removeprefix(ANSWER))
-        raise RuntimeError(f"the process with JAX ended with code {self._process.wait()}; its errors are above.")
+        raise DataError(f"the process with JAX ended with code {self._process.wait()}; its errors are above.")

@@ -53,7 +53,7 @@ class Config:
     precision: str = setting("tf32", "Precision of float32 products on a GPU that has TF32.", choices=sorted(PRECISIONS))
     steps: int | None = setting(None, "Training steps T, instead of those of each case.", at_least=1)
     rounds: int = setting(5, "Timed rounds, of which the best counts.", at_least=1)
-    memory: bool = setting(False, "Also measure peak memory; on a CPU, of the reverse cases, in fresh processes.")
+    memory: bool = setting(False, "Also measure peak memory; on a CPU in fresh processes, and not of forward mode.")
     keep_freed: bool = setting(False, "Time with an allocator that keeps freed memory in the process, for all contestants.")
 
 
@@ -66,7 +66,7 @@ class Record(Config):
 
 @dataclasses.dataclass(frozen=True)
 class Invocation:
-    """Flags that no result depends on."""
+    """How to run the comparison."""
 
     output_dir: str = setting("results/peer_benchmark", "The directory of results.json.")
     jax_command: str | None = setting(None, "A command that runs a Python with JAX, which needs a process of its own.")
@@ -145,7 +145,9 @@ def peak_memory(case: type[Case], steps: int, name: str) -> int:
 
 def peak_memory_in_fresh_process(case: str, steps: int, name: str) -> int:
     """`peak_memory` of a case in a child process."""
-    return int(processes.last_line("peer_benchmark", f"--cases={case}", f"--steps={steps}", f"--peak_of={name}"))
+    framework = "torch" if name.startswith("PyTorch") else "jax" if name.startswith("JAX") else ""
+    flags = [f"--cases={case}", f"--steps={steps}", f"--peak_of={name}"]
+    return int(processes.last_line("peer_benchmark", *flags, *([f"--frameworks={framework}"] if framework else [])))
 
 
 def contestants(case: Case, frameworks: Sequence[str] = tuple(FRAMEWORKS)) -> dict[str, Callable[[], Hypergradient]]:
@@ -160,6 +162,12 @@ def _in_jax(case: Case, contestant: InJax) -> Hypergradient:
     from experiments.benchmarks import jax_peers
 
     return jax_peers.CONTESTANTS[contestant.computation](case.arrays, **contestant.options)
+
+
+def _set_precision(config: Config, jax_command: str | None) -> None:
+    tf.config.experimental.enable_tensor_float_32_execution(config.precision == "tf32")
+    if "jax" in config.frameworks and jax_command is None:
+        importlib.import_module("jax").config.update("jax_default_matmul_precision", PRECISIONS[config.precision])
 
 
 @contextmanager
@@ -200,6 +208,8 @@ def run(name: str, config: Config, jax_command: str | None = None) -> dict[str, 
     kind = CASES[name]
     steps = config.steps or kind.STEPS
     case, on_gpu = kind(steps), bool(tf.config.list_physical_devices("GPU"))
+    if on_gpu:
+        tf.config.experimental.reset_memory_stats("GPU:0")
     with built_contestants(case, config, jax_command) as built:
         looser = TF32_LOOSER if on_gpu and config.precision == "tf32" else 1.0
         outcomes = compare(built, case.argument, config.rounds, case.entry_tolerance, looser)
@@ -224,11 +234,15 @@ def write(path: Path, record: Record, outcomes_by_case: dict[str, dict[str, Outc
     write_results(path, record, rows, costs)
 
 
-def prepare(config: Config) -> None:
+def prepare(config: Config, jax_command: str | None) -> None:
     """Refuses flags that this system cannot honour; sets up precision and allocator."""
     on_gpu = bool(tf.config.list_physical_devices("GPU"))
     if config.memory and not on_gpu and not memory.CLEAR_REFS.exists():
         raise DataError(f"--memory needs {memory.CLEAR_REFS}, which only Linux has; leave it out.")
     if config.keep_freed and not memory.keep_freed():
         raise DataError("--keep_freed needs the allocator of glibc, which this system does not use; leave it out.")
-    tf.config.experimental.enable_tensor_float_32_execution(config.precision == "tf32")
+    if on_gpu and "torch" in config.frameworks:
+        raise DataError("PyTorch is compared on the CPU only; on a GPU, pass --frameworks=jax.")
+    if config.memory and not on_gpu and jax_command is not None:
+        raise DataError("--memory on a CPU needs JAX in this environment; leave --jax_command out.")
+    _set_precision(config, jax_command)

@@ -49,7 +49,7 @@ def learning_rates(records: Sequence[Record], config: Config, path: Path) -> Non
             axes[0].semilogy(steps, trajectory["learning_rate"], style, label=label)
             axes[1].semilogy(steps, trajectory["value"], style)
     axes[0].set(title="Learning rate", xlabel="training steps")
-    axes[1].set(title="Loss on 500 validation digits", xlabel="training steps", ylabel="cross-entropy")
+    axes[1].set(title="Loss on 500 validation digits", xlabel="training steps", ylabel="cross-entropy, bounded")
     figure.legend(loc="outside lower center", ncols=4)
     figures.add_grids(axes)
     figures.save_figure(figure, path)

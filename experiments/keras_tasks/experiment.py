@@ -10,6 +10,7 @@ The protocol, fixed before the first run of the tuner:
   the default times 0.01 to 100, uniformly on a logarithmic scale.
 - `rf.RealTimeTuner(model)`, with nothing else given, starts from the default rate, and from 0.1 and 10 times that rate.
 - The tuner may be changed by what it does on the five development tasks. Then it is frozen, and runs once on the other five.
+  (It was changed once more after that, and the page about this experiment shows both runs.)
 - Compared are test scores (accuracy, or explained variance, in per cent), as differences between pairs with the same task,
   optimizer and seed. The standard error of their mean treats the optimizers as strata: sqrt(sum of s_o^2 / n_o) / 2. "As
   good as" means a mean difference of at least minus one standard error.

@@ -139,7 +139,7 @@ def draw(records: Sequence[Record], path: Path) -> None:
                 rates.plot(record["way"]["learning_rate"], label=f"from {record['rate']:g}")
                 losses.plot(record["way"]["value"])
             rates.set(title=f"{task}, {optimizer}", ylabel="learning rate", yscale="log")
-            losses.set(ylabel="validation loss", yscale="log")
+            losses.set(ylabel="objective", yscale="log")
             rates.legend(fontsize="x-small")
         column[-1].set_xlabel("hyper-batches")
     figures.add_grids(axes.flat)

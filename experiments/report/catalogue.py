@@ -144,7 +144,7 @@ EXPERIMENTS = (
         (
             Piece("scores.md", "Test scores in per cent; means over seeds"),
             Piece("differences.md", "Differences of test scores ± standard errors, and times"),
-            Piece("rates.png", "Learning rates and validation losses along the trainings of the first seed"),
+            Piece("rates.png", "Learning rates and validation losses, bounded, along the trainings of the first seed"),
         ),
         flags=" --preset=quick",
     ),

@@ -1,4 +1,4 @@
-"""Protects real-time tuning from a learning rate that is too large: before the first step, and while training runs."""
+"""Protects real-time tuning from bad learning rates: before the first step, and while training runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VARIANCE = 0.4  # of the losses of examples, over the mean and the first mean: a
 
 
 def safe_start(engine: Engine, params: Nest, hypers: Hypers, tunables: Tunables, first: float) -> Hypers:
-    """The given hypers, with a smaller or larger learning rate if that does better in the first hyper-batches.
+    """The given hypers, with a smaller learning rate if that does better in the first hyper-batches, or a larger one.
 
     Learning rates smaller by factors of 4 are tried until two in a row do no better than a finite one. If none does, larger
     ones, by factors of 8, are tried as long as they do no worse: where nothing has been learned yet at any rate, learning

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from data.errors import DataError
 from experiments.benchmarks import mlp_problem, peer_mlp, peers
 from experiments.benchmarks.peer_mlp_reverse import MlpReverse
 
@@ -84,5 +85,5 @@ def test_jax_may_compute_in_a_process_of_its_own():
     outcomes = peers.run("mlp_forward", config, jax_command=sys.executable)
     assert list(outcomes) == ["rfho2", "JAX, jacfwd", "JAX, columns in turn"]
     assert all(0 < outcome.seconds < 60 for outcome in outcomes.values())
-    with pytest.raises(RuntimeError, match="the process with JAX ended with code 3"):
+    with pytest.raises(DataError, match="the process with JAX ended with code 3"):
         peers.run("mlp_forward", config, jax_command=f'{sys.executable} -c "raise SystemExit(3)"')

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from data.errors import DataError
 from experiments.benchmarks import peers
 from rfho2.planning import memory
 
@@ -60,6 +61,21 @@ def test_the_results_keep_costs_separate(tmp_path):
     assert written["config"]["peers"] == {"jax": "1.2.3"}
     assert written["results"] == [{"case": "case", "contestant": "rfho2", "difference": 0.0}]
     assert written["timing"] == {"case": {"rfho2": {"seconds": 1.5, "peak_bytes": 7}}}
+
+
+def test_products_of_low_precision_may_differ_more():
+    contestants = {**SAME, "other": lambda x: 2.002 * x}
+    with pytest.raises(AssertionError, match=r"differs from rfho2 by 1\.0e-03"):
+        peers.compare(contestants, np.ones(3), rounds=1)
+    assert peers.compare(contestants, np.ones(3), rounds=1, looser=peers.TF32_LOOSER)["other"].difference > 9e-4
+
+
+def test_on_a_gpu_pytorch_is_refused_and_on_a_cpu_remote_memory(monkeypatch):
+    with pytest.raises(DataError, match="leave --jax_command out"):
+        peers.prepare(peers.Config(memory=True), jax_command="python3")
+    monkeypatch.setattr(peers.tf.config, "list_physical_devices", lambda kind: [kind])
+    with pytest.raises(DataError, match="on a GPU, pass --frameworks=jax"):
+        peers.prepare(peers.Config(), jax_command=None)
 
 
 class Hoarder:
