@@ -69,6 +69,7 @@ def test_the_tuner_gets_the_setting_and_its_trajectory_is_summarised(monkeypatch
     record = experiment.on_digits(FEW, lambda: digits, 3, 0.01, Setting(0.9, True))
     assert given == {
         "learning_rate": 0.01, "discount": 0.9, "carry": True, "hyper_batch": 5, "seed": 3, "jit_compile": False,
+        "robust": False,
     }  # fmt: skip
     assert record == {"final": 1.5, "best": 0.7, "test": 0.9, "values": [3.0, 2.0, 1.0], "rates": [0.1, 0.2, 0.3]}
 
