@@ -13,6 +13,7 @@ from experiments.label_cleaning.problems import Labelled, Labels
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 EPOCHS = 20
 FOLDS = 5
+IMPROBABLE = 0.2
 THRESHOLD = 0.25  # the default of `rf.per_example_weights`
 
 Build = Callable[[], keras.Model]
@@ -40,9 +41,13 @@ def out_of_fold(build: Build, labels: Labels, seed: int) -> np.ndarray:
 
 
 def disagreement(build: Build, labels: Labels, seed: int, iterations: int) -> Suspected:
-    """A model of the trusted examples predicts another class."""
+    """A model of the trusted examples predicts another class, or gives the label a low probability."""
     x, y = labels.train
-    return {"disagreement with a model of the trusted": probabilities(build, labels.trusted, x).argmax(1) != y}
+    predicted = probabilities(build, labels.trusted, x)
+    return {
+        "model of the trusted: another class": predicted.argmax(1) != y,
+        f"model of the trusted: p < {IMPROBABLE}": predicted[np.arange(len(y)), y] < IMPROBABLE,
+    }
 
 
 def cleanlab(build: Build, labels: Labels, seed: int, iterations: int) -> Suspected:
