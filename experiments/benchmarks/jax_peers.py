@@ -1,7 +1,7 @@
 """The computations of the comparison in JAX, from arrays alone.
 
-This module imports no TensorFlow: on a machine where the two frameworks need different libraries for the GPU, a process of
-its own runs it (`jax_worker`).
+This module does not import TensorFlow: on a machine where the two frameworks need different libraries for the GPU, a
+separate process runs it (`jax_worker`).
 """
 
 from __future__ import annotations

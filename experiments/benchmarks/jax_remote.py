@@ -1,4 +1,4 @@
-"""A contestant in JAX that computes in a process of its own."""
+"""A contestant in JAX that computes in a separate process."""
 
 from __future__ import annotations
 

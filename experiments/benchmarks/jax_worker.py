@@ -1,4 +1,4 @@
-"""A process that computes with JAX for another one, which cannot load JAX beside TensorFlow.
+"""A process that computes with JAX for another one, which cannot load JAX together with TensorFlow.
 
 It reads one JSON object from each line of its input, and answers each with one on a line that begins with `ANSWER`:
 

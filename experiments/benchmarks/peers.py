@@ -69,7 +69,9 @@ class Invocation:
     """How to run the comparison."""
 
     output_dir: str = setting("results/peer_benchmark", "The directory of results.json.")
-    jax_command: str | None = setting(None, "A command that runs a Python with JAX, which needs a process of its own.")
+    jax_command: str | None = setting(
+        None, "A command that runs a Python with JAX, in a separate process for each contestant."
+    )
     peak_of: str | None = setting(None, "Only print the peak memory of this contestant of the case; --memory uses it.")
 
 
@@ -97,17 +99,15 @@ def compare(
     gradients = {name: function(argument) for name, function in contestants.items()}
     ours = next(iter(gradients.values()))
     differences = {name: _difference(name, grads, ours, entry_tolerance, looser) for name, grads in gradients.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(rounds):
-        for name, function in contestants.items():
-            seconds[name].append(_seconds(function, argument))
-    return {name: Outcome(differences[name], min(seconds[name])) for name in contestants}
+    calls = {name: functools.partial(function, argument) for name, function in contestants.items()}
+    seconds = timing.best_times(calls, rounds, warm_up=False, clock=_seconds)
+    return {name: Outcome(differences[name], seconds[name]) for name in contestants}
 
 
-def _seconds(function: Hypergradient, argument: np.ndarray) -> float:
+def _seconds(call: functools.partial[np.ndarray]) -> float:
     """Of one call; another process measures its own, without what the messages take."""
-    took = timing.seconds_of(functools.partial(function, argument))
-    return function.seconds if isinstance(function, RemoteJax) else took
+    took = timing.seconds_of(call)
+    return call.func.seconds if isinstance(call.func, RemoteJax) else took
 
 
 def _difference(name: str, grads: np.ndarray, ours: np.ndarray, entry_tolerance: float | None, looser: float) -> float:
@@ -143,11 +143,10 @@ def peak_memory(case: type[Case], steps: int, name: str) -> int:
     return memory.peak() - before
 
 
-def peak_memory_in_fresh_process(case: str, steps: int, name: str) -> int:
-    """`peak_memory` of a case in a child process."""
-    framework = "torch" if name.startswith("PyTorch") else "jax" if name.startswith("JAX") else ""
-    flags = [f"--cases={case}", f"--steps={steps}", f"--peak_of={name}"]
-    return int(processes.last_line("peer_benchmark", *flags, *([f"--frameworks={framework}"] if framework else [])))
+def peak_memory_in_fresh_process(case: str, steps: int, name: str, frameworks: Sequence[str] = tuple(FRAMEWORKS)) -> int:
+    """`peak_memory` of a case in a child process, which needs no other frameworks than these."""
+    flags = [f"--cases={case}", f"--steps={steps}", f"--peak_of={name}", *(f"--frameworks={one}" for one in frameworks)]
+    return int(processes.last_line("peer_benchmark", *flags))
 
 
 def contestants(case: Case, frameworks: Sequence[str] = tuple(FRAMEWORKS)) -> dict[str, Callable[[], Hypergradient]]:
@@ -172,7 +171,7 @@ def _set_precision(config: Config, jax_command: str | None) -> None:
 
 @contextmanager
 def built_contestants(case: Case, config: Config, jax_command: str | None) -> Iterator[dict[str, Hypergradient]]:
-    """All contestants, built; those in JAX in processes of their own, if a command says how to start them."""
+    """All contestants, built; those in JAX in separate processes, if a command says how to start them."""
     if jax_command is None or "jax" not in config.frameworks:
         yield {name: build() for name, build in contestants(case, config.frameworks).items()}
         return
@@ -218,7 +217,9 @@ def run(name: str, config: Config, jax_command: str | None = None) -> dict[str, 
             peaks = ours | {title: one.peak() for title, one in built.items() if isinstance(one, RemoteJax)}
             return {title: o._replace(peak=peaks.get(title)) for title, o in outcomes.items()}
     if config.memory and kind.memory:
-        fresh = {contestant: peak_memory_in_fresh_process(name, steps, contestant) for contestant in outcomes}
+        fresh = {
+            contestant: peak_memory_in_fresh_process(name, steps, contestant, config.frameworks) for contestant in outcomes
+        }
         outcomes = {contestant: o._replace(peak=fresh[contestant]) for contestant, o in outcomes.items()}
     return outcomes
 

@@ -20,26 +20,32 @@ def seconds_of(call: Call) -> float:
     return time.perf_counter() - began
 
 
-def interleaved(calls: Mapping[Key, Call], rounds: int, title: str | None = None) -> dict[Key, list[float]]:
+def interleaved(
+    calls: Mapping[Key, Call], rounds: int, title: str | None = None, clock: Callable[[Any], float] = seconds_of
+) -> dict[Key, list[float]]:
     """Seconds of each call in each round; a round makes every call once.
 
     Args:
       title: of a progress bar over the rounds; None shows none.
+      clock: makes a call and returns its seconds.
     """
     seconds: dict[Key, list[float]] = {name: [] for name in calls}
     for _ in tqdm(range(rounds), desc=title, disable=title is None):
         for name, call in calls.items():
-            seconds[name].append(seconds_of(call))
+            seconds[name].append(clock(call))
     return seconds
 
 
-def best_times(calls: Mapping[Key, Call], rounds: int, warm_up: bool = True) -> dict[Key, float]:
+def best_times(
+    calls: Mapping[Key, Call], rounds: int, warm_up: bool = True, clock: Callable[[Any], float] = seconds_of
+) -> dict[Key, float]:
     """The fewest seconds that each call took in several interleaved rounds.
 
     Args:
       warm_up: make each call once before, untimed: the first call compiles.
+      clock: as for `interleaved`.
     """
     if warm_up:
         for call in calls.values():
             call()
-    return {name: min(seconds) for name, seconds in interleaved(calls, rounds).items()}
+    return {name: min(seconds) for name, seconds in interleaved(calls, rounds, clock=clock).items()}

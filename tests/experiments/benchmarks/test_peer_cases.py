@@ -79,7 +79,7 @@ def test_a_contestant_gives_the_hypergradient_of_the_phone_network(monkeypatch, 
 
 
 @pytest.mark.slow
-def test_jax_may_compute_in_a_process_of_its_own():
+def test_jax_may_compute_in_a_separate_process():
     pytest.importorskip("jax")
     config = peers.Config(("mlp_forward",), ("jax",), "float32", steps=2, rounds=2)
     outcomes = peers.run("mlp_forward", config, jax_command=sys.executable)
