@@ -21,23 +21,23 @@ def seconds_of(call: Call) -> float:
 
 
 def interleaved(
-    calls: Mapping[Key, Call], rounds: int, title: str | None = None, clock: Callable[[Any], float] = seconds_of
+    calls: Mapping[Key, Call], rounds: int, title: str | None = None, clock: Callable[[Any], float] | None = None
 ) -> dict[Key, list[float]]:
     """Seconds of each call in each round; a round makes every call once.
 
     Args:
       title: of a progress bar over the rounds; None shows none.
-      clock: makes a call and returns its seconds.
+      clock: makes a call and returns its seconds; None means `seconds_of`.
     """
     seconds: dict[Key, list[float]] = {name: [] for name in calls}
     for _ in tqdm(range(rounds), desc=title, disable=title is None):
         for name, call in calls.items():
-            seconds[name].append(clock(call))
+            seconds[name].append((clock or seconds_of)(call))
     return seconds
 
 
 def best_times(
-    calls: Mapping[Key, Call], rounds: int, warm_up: bool = True, clock: Callable[[Any], float] = seconds_of
+    calls: Mapping[Key, Call], rounds: int, warm_up: bool = True, clock: Callable[[Any], float] | None = None
 ) -> dict[Key, float]:
     """The fewest seconds that each call took in several interleaved rounds.
 
