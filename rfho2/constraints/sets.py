@@ -109,7 +109,7 @@ class BoxL1Ball:
 
     def _shrunk(self, y: tf.Tensor) -> tf.Tensor:
         # |x_i| = clip(u_i - tau, a, b_i), x_i = s_i |x_i|, where s_i is the sign of y_i, or the only sign in the box.
-        n, least = _entries(self, y), max(self.low, -self.high, 0.0)
+        n, least = _entries(self, y), max(0.0, self.low, -self.high)  # 0 first: of 0 and -0, max takes the first
         if least * n > self.radius * (1 + 1e-12):
             raise ValueError(f"{self} is empty for {n} entries: each is at least {least} in size. Raise the radius.")
         negative = y < 0 if self.low < 0 < self.high else tf.fill(y.shape, self.low < 0)

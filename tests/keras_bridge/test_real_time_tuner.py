@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import rfho2 as rf
+from tests.support.devices import same_bits
 from tests.support.keras_models import TRAIN, VALID, fit, network, tuner
 
 
@@ -105,6 +106,7 @@ def test_early_stopping_ends_the_fit_and_restores_the_best_weights(uninterrupted
     assert_same(uninterrupted.weights, uninterrupted.after_each_epoch[0])
 
 
+@same_bits
 def test_a_killed_fit_resumes_bit_identically(uninterrupted, tmp_path):
     class Kill(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):

@@ -9,6 +9,7 @@ import tensorflow as tf
 from experiments.phone_classification import experiment
 from experiments.phone_classification.config import METHODS, Config
 from experiments.phone_classification.methods import Trainer
+from tests.support.devices import same_bits
 from tests.support.phones import tiny_speech
 
 ALL = Config(
@@ -62,6 +63,7 @@ def test_only_what_is_missing_is_run(records, output, monkeypatch):
 
 
 @pytest.mark.slow
+@same_bits
 def test_no_method_looks_at_the_test_speakers(records, tmp_path):
     """With every test frame and label replaced, everything but the test accuracies is the same."""
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import rfho2 as rf
 from experiments.phone_classification import methods, network
+from tests.support.devices import same_bits
 from tests.support.phones import TINY, tiny_speech, tiny_trainer
 
 
@@ -43,6 +44,7 @@ def test_real_time_moves_the_hypers_inside_their_sets():
 
 
 @pytest.mark.slow
+@same_bits
 def test_killed_training_in_real_time_resumes_bit_identically(tmp_path, monkeypatch):
     trainer = tiny_trainer()
     monkeypatch.setattr(trainer, "training", dataclasses.replace(TINY, checkpoint_every=2))

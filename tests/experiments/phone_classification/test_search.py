@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from data.errors import DataError
 from experiments.phone_classification import search
+from tests.support.devices import same_bits
 from tests.support.phones import TINY, tiny_trainer, validation_accuracy
 
 BUDGET = TINY.steps * TINY.plain_factor
@@ -32,6 +33,7 @@ def test_a_search_keeps_its_best_trial_within_the_budget():
     assert validation_accuracy(tiny_trainer(), outcome.kept) == pytest.approx(max(scores))
 
 
+@same_bits
 def test_finished_trials_are_not_run_again_and_those_of_another_search_are_refused(tmp_path, monkeypatch):
     whole = search.search(tiny_trainer(), search.random_search(0), "test", tmp_path)
     (last := sorted(tmp_path.glob("trial_*/trial.json"))[-1]).unlink()
