@@ -54,7 +54,9 @@ def cleanlab(build: Build, labels: Labels, seed: int, iterations: int) -> Suspec
     """Confident learning, with predictions out of fold."""
     from cleanlab.filter import find_label_issues
 
-    return {"cleanlab, out of fold": np.asarray(find_label_issues(labels.train[1], out_of_fold(build, labels, seed)))}
+    predicted = out_of_fold(build, labels, seed)
+    # In this process alone: the processes that it would fork stand still where a thread of TensorFlow held a lock.
+    return {"cleanlab, out of fold": np.asarray(find_label_issues(labels.train[1], predicted, n_jobs=1))}
 
 
 def refits_alone(build: Build, labels: Labels, seed: int, iterations: int) -> Suspected:
