@@ -16,7 +16,9 @@ NEEDS = {"higher": "higher", "TorchOpt": "torchopt", "PyTorch": "torch", "JAX": 
 
 
 def skip_without(contestant):
-    pytest.importorskip(next(package for word, package in NEEDS.items() if word in contestant))
+    module = pytest.importorskip(next(package for word, package in NEEDS.items() if word in contestant))
+    if module.__name__ == "jax":
+        module.config.update("jax_default_matmul_precision", "highest")  # on a GPU, as TensorFlow in tests
 
 
 def test_all_frameworks_train_on_the_same_batches():

@@ -71,6 +71,7 @@ def test_products_of_low_precision_may_differ_more():
 
 
 def test_on_a_gpu_pytorch_is_refused_and_on_a_cpu_remote_memory(monkeypatch):
+    monkeypatch.setattr(peers.tf.config, "list_physical_devices", lambda kind: [])
     with pytest.raises(DataError, match="leave --jax_command out"):
         peers.prepare(peers.Config(memory=True), jax_command="python3")
     monkeypatch.setattr(peers.tf.config, "list_physical_devices", lambda kind: [kind])
