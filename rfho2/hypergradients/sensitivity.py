@@ -17,7 +17,7 @@ from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
 from rfho2.problem import Cost, Problem
 
 ZERO = tf.UnconnectedGradients.ZERO
-MAX_SEPARATE = 4  # columns: up to this number each has an accumulator of its own, which copies less
+MAX_SEPARATE = 4  # columns: up to this number each is pushed by itself, which copies and computes less
 MAX_CHUNK = 64  # columns pushed together
 
 Directions = dict[str, tf.Tensor]
@@ -77,10 +77,7 @@ def push_steps(
         if discount != 1:
             tangent = tangent._replace(sensitivity=nest.map(lambda z: discount * z, tangent.sensitivity))
         examples = batch(t)
-        # Multiplied by 1, so that they are not constants of the loop: XLA would hoist what depends on constants alone out of
-        # the loop, separately for each accumulator, and then no longer see that all accumulators compute the same step.
-        varying = nest.map(lambda h: h * (1 + 0 * tf.cast(t, h.dtype)), dict(hypers))
-        tangent = push_forward(lambda s, h: problem.dynamics.step(s, h, examples, t), tangent, varying, along)
+        tangent = push_forward(lambda s, h: problem.dynamics.step(s, h, examples, t), tangent, hypers, along)
         costs = [term.after(t + 1, problem.dynamics, tangent.state, hypers, b) for term, b in pairs]
         readings = [r if c is None else nest.add(r, read(c, tangent)) for r, c in zip(readings, costs, strict=True)]
         return tangent, readings
@@ -156,27 +153,40 @@ def hypergradient_of(problem: Problem, hypers: Hypers, pushed: Pushed) -> HyperG
 
 
 def push_forward(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: Hypers, along: Directions) -> Tangent:
-    """s <- phi(s, hypers) and Z <- A Z + B, column by column, where A and B are the derivatives of phi.
-
-    One accumulator is vectorised over the columns, so that the graph does not grow with their number and the step itself is
-    computed once. Separate columns have an accumulator each, and the first of them also gives the step.
-    """
-
-    def column(direction: tuple[Nest, dict[str, tf.Tensor]]) -> tuple[Nest, Nest]:
-        with tf.autodiff.ForwardAccumulator((tangent.state, dict(hypers)), direction) as accumulator:
-            new = phi(tangent.state, hypers)
-        return new, accumulator.jvp(new, unconnected_gradients=ZERO)
-
+    """s <- phi(s, hypers) and Z <- A Z + B, column by column, where A and B are the derivatives of phi."""
     if isinstance(tangent.sensitivity, SeparateColumns):
-        pairs = zip(tangent.sensitivity, separated(along, count_directions(along)), strict=True)
-        states, columns = zip(*map(column, pairs), strict=True)
-        return Tangent(states[0], SeparateColumns(columns))
+        return _push_separate(phi, tangent, hypers, separated(along, count_directions(along)))
+    return _push_together(phi, tangent, hypers, along)
+
+
+def _push_together(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: Hypers, along: Directions) -> Tangent:
+    """One accumulator, vectorised over the columns, so that the graph does not grow with their number."""
 
     @tf.autograph.experimental.do_not_convert  # otherwise vectorized_map would rewrite the user's loss
-    def of(direction: tuple[Nest, dict[str, tf.Tensor]]) -> Nest:
-        return column(direction)[1]
+    def column(direction: tuple[Nest, dict[str, tf.Tensor]]) -> Nest:
+        with tf.autodiff.ForwardAccumulator((tangent.state, dict(hypers)), direction) as accumulator:
+            new = phi(tangent.state, hypers)
+        return accumulator.jvp(new, unconnected_gradients=ZERO)
 
-    return Tangent(phi(tangent.state, hypers), tf.vectorized_map(of, (tangent.sensitivity, along), warn=False))
+    return Tangent(phi(tangent.state, hypers), tf.vectorized_map(column, (tangent.sensitivity, along), warn=False))
+
+
+def _push_separate(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: Hypers, along: SeparateColumns) -> Tangent:
+    """Two tapes: the first gives u -> u (A, B), which is linear, and the second transposes it.
+
+    This evaluates phi once for all columns. An accumulator would also multiply the weights by the tangent of the data, which
+    is zero: in a small network these are a fifth of all products.
+    """
+    inputs = (tangent.state, dict(hypers))
+    with tf.GradientTape(persistent=True) as transposing:
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            new = phi(*inputs)
+        u = nest.zeros_like(new)  # any value: nothing is computed with it
+        transposing.watch(u)
+        pulled = nest.dense(tape.gradient(new, inputs, u, unconnected_gradients=ZERO))
+    pairs = zip(tangent.sensitivity, along, strict=True)
+    return Tangent(new, SeparateColumns(transposing.gradient(pulled, u, pair, unconnected_gradients=ZERO) for pair in pairs))
 
 
 class SeparateColumns(tuple):
