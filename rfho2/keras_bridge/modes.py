@@ -7,7 +7,7 @@ import tensorflow as tf
 from rfho2.batches import Stream
 from rfho2.core.types import Batches, Hypers, Nest
 from rfho2.dynamics.base import Loss
-from rfho2.hypergradients.sensitivity import count_columns
+from rfho2.hypergradients.sensitivity import MAX_SEPARATE, count_columns
 from rfho2.keras_bridge.traced_ops import CONTROL_FLOW, trace
 
 MOST_COLUMNS = 3  # numbers tuned in forward mode, which costs 1 + 1.2 steps for each; reverse mode costs 3.2 steps in all
@@ -27,20 +27,21 @@ def choose_mode(
     if wanted == "reverse" or (wanted is None and many):
         return "reverse"
     kinds = [] if discount == 0 else control_flow(loss, params, hypers, batches)
-    if kinds and wanted == "forward":
+    if kinds and wanted == "forward" and count_columns(hypers) > MAX_SEPARATE:
         raise ValueError(
             f"{'mode is' if mode else 'carry is True, which needs mode'} 'forward', but the training loss has control flow "
-            f"({', '.join(kinds)}) for which TensorFlow has no forward mode. Leave mode and carry out, and the tuner uses "
-            f"reverse mode; or build recurrent layers with unroll=True."
+            f"({', '.join(kinds)}), through which forward mode tunes at most {MAX_SEPARATE} numbers, not "
+            f"{count_columns(hypers)}. Leave mode and carry out, and the tuner uses reverse mode; or build recurrent layers "
+            f"with unroll=True."
         )
-    return "reverse" if kinds else "forward"
+    return wanted or ("reverse" if kinds else "forward")
 
 
 def control_flow(loss: Loss, params: Nest, hypers: Hypers, batches: Batches) -> list[str]:
     """The kinds of control flow ("If", "Case", "While") in the loss that depend on the params or the hypers.
 
-    TensorFlow's forward mode fails there, or works by chance. Control flow that depends on the examples alone does no harm.
-    The loss is traced, without its derivatives.
+    TensorFlow's accumulators fail there, or work by chance, and XLA cannot compile the tapes that do without them. Control
+    flow that depends on the examples alone does no harm. The loss is traced, without its derivatives.
     """
     batch = batches.spec if isinstance(batches, Stream) else batches(tf.constant(0))
     _, ops = trace(lambda both, batch: loss(both[0], both[1], batch), (params, dict(hypers)), batch)

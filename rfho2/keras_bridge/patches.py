@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from rfho2.core import ops
+from rfho2.hypergradients.sensitivity import MAX_SEPARATE
 
 LOCK = threading.RLock()
 FULL_RANGE_UNIFORM = tf.random.stateless_uniform  # the original: while a model is called, that name refers to `uniform`
@@ -128,9 +129,9 @@ def named_loop_errors(layers: Sequence[keras.Layer]) -> contextlib.AbstractConte
                 return original(*args, **kwargs)
             except TypeError as error:
                 raise TypeError(
-                    f"layer '{layer.name}' ({type(layer).__name__}) loops over time, and TensorFlow has no forward mode for "
-                    f"loops: use rf.reverse(problem), rf.real_time(problem, ..., mode='reverse') or "
-                    f"rf.tune(method='reverse'), or build the layer with unroll=True. ({error})"
+                    f"layer '{layer.name}' ({type(layer).__name__}) loops over time, and through loops forward mode takes "
+                    f"at most {MAX_SEPARATE} numbers: use rf.reverse(problem), rf.real_time(problem, ..., mode='reverse') "
+                    f"or rf.tune(method='reverse'), or build the layer with unroll=True. ({error})"
                 ) from error
 
         return call

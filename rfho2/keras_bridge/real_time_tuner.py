@@ -47,7 +47,7 @@ class RealTimeTuner:
 
     Up to three numbers are tuned in forward mode, whose derivative looks back about 100 steps (`discount`). More are tuned
     in reverse mode, whose cost does not depend on their number and whose derivative looks back one hyper-batch. So is a
-    model or loss whose control flow has no forward mode: recurrent layers, `tf.cond`, loops.
+    model or loss with control flow (recurrent layers, `tf.cond`, loops), which XLA compiles in reverse mode only.
 
     Args:
       model: built; training starts from its weights and leaves the trained ones in it.

@@ -110,13 +110,15 @@ def test_the_mode_follows_from_the_number_of_hypers_unless_the_user_chooses(sett
     assert settings_of(tuner(mode="reverse", discount=0.9)) == ("reverse", False, 0.9)
 
 
-def test_control_flow_needs_no_forward_mode_for_one_step_and_is_refused_where_the_user_asks_for_it(settings_of):
+def test_control_flow_asks_for_reverse_mode_except_for_one_step_or_where_the_user_asks_for_few_hypers(settings_of):
     model = MODELS["branching"]()
     assert settings_of(tuner(model)) == ("reverse", False, 0.99)
     assert settings_of(tuner(model, discount=0)) == ("forward", True, 0.0)
+    many = {"hypers": ["learning_rate", "weight_decay", "momentum"], "per_layer": True}
     for asked, named in ({"mode": "forward"}, "mode is 'forward'"), ({"carry": True}, "carry is True"):
-        with pytest.raises(ValueError, match=rf"{named}.*control flow \(If\).*uses reverse"):
-            fit(tuner(model, **asked))
+        assert settings_of(tuner(model, **asked)) == ("forward", True, 0.99)
+        with pytest.raises(ValueError, match=rf"{named}.*control flow \(If\).*at most 4 numbers, not \d+\. .*uses reverse"):
+            fit(tuner(model, **many, **asked))
 
 
 def test_contradictory_arguments_are_refused_at_once():

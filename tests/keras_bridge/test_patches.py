@@ -131,14 +131,17 @@ def recurrent(layer, length, check=True, **options):
 
 
 @RECURRENT
-def test_recurrent_layers_work_in_reverse_mode_and_are_refused_in_forward_mode(layer):
+def test_recurrent_layers_work_in_both_modes_and_are_refused_in_forward_mode_with_many_hypers(layer):
     wrapped, problem = recurrent(layer, 4)
     engine = rf.reverse(problem, jit_compile=False)
     slope = engine(wrapped.params, {"lr": 0.1}).grads["lr"].numpy()
     ahead, behind = (engine(wrapped.params, {"lr": 0.1 + h}).value.numpy() for h in (1e-5, -1e-5))
     assert slope == pytest.approx((ahead - behind) / 2e-5, rel=1e-6)
-    with pytest.raises(TypeError, match=rf"'memory' \({layer.__name__}\).*use rf.reverse"):
-        rf.forward(problem, jit_compile=False)(wrapped.params, {"lr": 0.1})
+    pushed = rf.forward(problem, jit_compile=False)(wrapped.params, {"lr": 0.1}).grads["lr"].numpy()
+    assert pushed == pytest.approx(slope, rel=1e-12)
+    schedule = rf.Problem(rf.momentum(problem.objective, lambda h, t: h["rates"][t], 0.5), problem.objective, 3)
+    with pytest.raises(TypeError, match=rf"'memory' \({layer.__name__}\).*at most 4 numbers: use rf.reverse"):
+        rf.forward(schedule, jit_compile=False)(wrapped.params, {"rates": np.full(5, 0.1)})
 
 
 def test_recurrent_layers_do_without_cudnn_while_a_pure_function_runs(monkeypatch):
