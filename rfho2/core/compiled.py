@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import warnings
 from collections.abc import Callable
@@ -11,45 +12,69 @@ from typing import Any
 import tensorflow as tf
 
 UNSUPPORTED = re.compile(r"unsupported operation|No registered '|not compilable|non-static|compile-time constant|XLA")
+CONVOLUTIONS = ("Conv2D", "Conv3D")  # how the names of their ops begin; XLA is good at depthwise ones
 BROKEN = re.compile(r"\bhlo\b|Triton|ptxas|LLVM|autotun", re.IGNORECASE)  # the compiler itself fails, on a GPU
 DEVICE = re.compile(r"CUDA_ERROR|launch|illegal|out of memory", re.IGNORECASE)  # the device fails, and would fail again
 
 
 class Compiled:
-    """A `tf.function` that tries XLA first and falls back to the graph, with one warning that names the op.
+    """A function that is traced once, and runs under XLA or as a plain graph.
+
+    XLA is not tried where it is known to be slower: convolutions on a CPU. Where it fails, the graph takes over, with one
+    warning that names the op.
 
     Args:
       function: of tensors and nests of tensors.
       jit_compile: None tries XLA; True or False insists.
+
+    Attributes:
+      graph, xla: the two as `tf.function`s; they share their trace.
+      jit_compiled: whether XLA compiles the function; known after the first call.
+      delayed: whether it runs as a graph for now, because compiling would not pay yet.
     """
 
     def __init__(self, function: Callable[..., Any], jit_compile: bool | None = None):
-        self._function = function
-        self._may_fall_back = jit_compile is None
-        self.jit_compiled = jit_compile is not False
-        self._compiled = self._compile()
+        graph = self.graph = graph_function(function)
+        self.xla = graph_function(lambda *args: graph(*args), jit_compile=True)
+        self.delayed = False
+        self._xla_wanted = jit_compile is not False
+        self._undecided = self._may_fall_back = jit_compile is None
+
+    @property
+    def jit_compiled(self) -> bool:
+        """Whether the next call runs under XLA."""
+        return self._xla_wanted and not self.delayed
 
     def __call__(self, *args: Any) -> Any:
+        if self._undecided:
+            self._xla_wanted = not slower_under_xla(self.graph.get_concrete_function(*args).graph)
+            self._undecided = False
+        if not self.jit_compiled:
+            return self.graph(*args)
         try:
-            result = self._compiled(*args)
+            return self.xla(*args)
         except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError) as error:
-            if not (self._may_fall_back and self.jit_compiled and _is_xlas(error)):
+            if not (self._may_fall_back and _is_xlas(error)):
                 raise
             warnings.warn(
                 f"XLA cannot compile {_culprit(error.message)}; running as a plain graph, which is slower. "
                 f"Pass jit_compile=False to choose this without trying.",
                 stacklevel=3,
             )
-            self.jit_compiled = False
-            self._compiled = self._compile()
-            result = self._compiled(*args)
-        return result
-
-    def _compile(self) -> Callable[..., Any]:
-        return graph_function(self._function, jit_compile=self.jit_compiled)
+        self._xla_wanted = False
+        return self.graph(*args)
 
 
-def graph_function(function: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
+def slower_under_xla(graph: tf.Graph) -> bool:
+    """Whether a graph has convolutions, for which XLA's code on a CPU is 5 to 10 times slower than TensorFlow's own."""
+    if tf.config.list_logical_devices("GPU"):
+        return False
+    definition = graph.as_graph_def()
+    nodes = itertools.chain(definition.node, *(function.node_def for function in definition.library.function))
+    return any(node.op.startswith(CONVOLUTIONS) for node in nodes)
+
+
+def graph_function(function: Callable[..., Any], **settings: Any) -> Any:
     """A `tf.function` without AutoGraph, with these settings.
 
     TensorFlow counts traces by the code of a function, and warns of retracing when several functions made by the same lines

@@ -194,6 +194,10 @@ class OnlineEngine(Engine):
         """Whether XLA compiles the engine; known after the first call."""
         return self._advance.jit_compiled
 
+    def delay_xla(self, delayed: bool) -> None:
+        """Whether the next hyper-iterations run as a plain graph, although XLA may compile them; nothing is traced again."""
+        self._advance.delayed = delayed
+
     def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
         """The hypergradient at the end of the first hyper-iteration."""
         return self.advance(self.start(params, hypers), hypers, k)[0]

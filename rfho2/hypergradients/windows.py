@@ -107,6 +107,7 @@ class Windows(OnlineEngine):
         self._norms: Norms = {}
         self._stream = self.stream
         self._advance = Compiled(window, jit_compile)
+        self._train = Compiled(self._trained, jit_compile=False)  # for a few windows only
 
     @property
     def norms(self) -> Norms:
@@ -120,6 +121,20 @@ class Windows(OnlineEngine):
         streamed = () if self._stream is None else self._next_batches(self._stream, int(carry.t))
         result, carry, self._norms = self._advance(carry, hypers, k, streamed)
         return self._complete(result, hypers, k), carry
+
+    def trained(self, params: Nest, hypers: Hypers, windows: int) -> Nest:
+        """The params after so many windows of training with these hypers, without hypergradients."""
+        params, hypers = self.validated(params, hypers)
+        state, t = self.problem.dynamics.init(params, hypers), 0
+        for _ in range(windows):
+            streamed = () if self._stream is None else self._next_batches(self._stream, t)
+            state = self._train(state, hypers, tf.constant(t), streamed)
+            t += self._window.steps(t)
+        return self.problem.dynamics.params(state)
+
+    def _trained(self, state: Nest, hypers: Hypers, t: tf.Tensor, streamed: Nest) -> Nest:
+        batch, dynamics = self._batches(tf.constant(0), t, streamed), self.problem.dynamics
+        return loops.fold(lambda s, t: dynamics.step(s, hypers, batch(t), t), state, t, self._window.steps(t))
 
     def _next_batches(self, stream: Stream, t: int) -> Nest:
         """The batches of the window that begins at time t, stacked; repeated to the length of the longest window."""

@@ -16,9 +16,8 @@ import tensorflow as tf
 from rfho2.core import errors, nest
 from rfho2.core.types import Hypers, Nest
 from rfho2.driver.hyper_optimizer import HyperOptimizer
-from rfho2.hypergradients.engine import Engine
 from rfho2.hypergradients.real_time import real_time
-from rfho2.hypergradients.windows import window_settings
+from rfho2.hypergradients.windows import Windows, window_settings
 from rfho2.keras_bridge import data
 from rfho2.keras_bridge.checks import check_metrics, check_training
 from rfho2.keras_bridge.datasets import Order, Source
@@ -29,7 +28,7 @@ from rfho2.keras_bridge.hyper_update import bold_update
 from rfho2.keras_bridge.losses import bounded
 from rfho2.keras_bridge.modes import choose_mode
 from rfho2.keras_bridge.optimizers import is_kind, to_keras, warn_of_state
-from rfho2.keras_bridge.safeguards import loss_limit, safe_start, warn_at_the_floor
+from rfho2.keras_bridge.safeguards import TRIAL, loss_limit, safe_start, warn_at_the_floor
 from rfho2.keras_bridge.training import current_params, make_training
 from rfho2.monitor.plot import plot
 from rfho2.problem import Problem
@@ -244,12 +243,18 @@ class RealTimeTuner:
         start: Hypers = {name: sets[name].project(tf.constant(v)) for name, v in tunables.to_internal(self.hypers).items()}
         loss, how = self._training.training_loss, (self.mode, self.carry, self.discount)
         self.mode = choose_mode(loss, params, errors.checked_hypers(start, params), source.batches, *how)
-        engine = self._engine(problem, hyper_batch, steps=math.ceil(watch.iterations * hyper_batch))
+        engine = self._engine(problem, hyper_batch)
         first = float(judged.objective(params, {}, batch))
-        start = start if self._begun else safe_start(engine, params, start, tunables, first)
+
+        def trial(hypers: Hypers) -> float:
+            loss = float(judged.objective(engine.trained(params, hypers, TRIAL), {}, batch))
+            return loss if math.isfinite(loss) else math.inf
+
+        start = start if self._begun else safe_start(trial, start, tunables, first)
+        steps = math.ceil(watch.iterations * hyper_batch)
         self._begun = True
         driver = HyperOptimizer(
-            engine,
+            GraphFirst(engine, steps) if self._jit_compile is None else engine,
             bold_update(tunables, self.hyper_rate, beta_1=BETA_1, beta_2=BETA_2),
             [watch],
             watch.metrics,
@@ -259,8 +264,6 @@ class RealTimeTuner:
         )
         return driver, params, start
 
-    def _engine(self, problem: Problem, hyper_batch: Fraction, steps: int) -> Engine:
-        def make(jit_compile: bool | None) -> Engine:
-            return real_time(problem, hyper_batch, self.carry, jit_compile, discount=self.discount, mode=self.mode or "")
-
-        return GraphFirst(make, steps) if self._jit_compile is None else make(self._jit_compile)
+    def _engine(self, problem: Problem, hyper_batch: Fraction) -> Windows:
+        settings = self.carry, self._jit_compile
+        return real_time(problem, hyper_batch, *settings, discount=self.discount, mode=self.mode or "")

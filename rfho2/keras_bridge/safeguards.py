@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import cast
 
 import numpy as np
-import tensorflow as tf
 
-from rfho2.core.types import Hypers, Nest
-from rfho2.hypergradients.engine import Engine
+from rfho2.core.types import Hypers
 from rfho2.keras_bridge.tunables import LOWER, Tunables
 
 Limit = Callable[[list[dict[str, float]]], float]
@@ -29,7 +26,11 @@ VARIANCE = 0.4  # of the losses of examples, over the mean and the first mean: a
 # beginning, and of 4 when a classifier has lowered the loss to a fortieth
 
 
-def safe_start(engine: Engine, params: Nest, hypers: Hypers, tunables: Tunables, first: float) -> Hypers:
+Trial = Callable[[Hypers], float]
+"""hypers -> the validation loss after `TRIAL` hyper-batches of training with them."""
+
+
+def safe_start(trial: Trial, hypers: Hypers, tunables: Tunables, first: float) -> Hypers:
     """The given hypers, with a smaller learning rate if that does better in the first hyper-batches, or a larger one.
 
     Learning rates smaller by factors of 4 are tried until two in a row do no better than a finite one. If none does, larger
@@ -41,15 +42,13 @@ def safe_start(engine: Engine, params: Nest, hypers: Hypers, tunables: Tunables,
     Args:
       first: the validation loss before training, of which `BETTER` and `NO_WORSE` are shares.
     """
-    loss = _trial_loss(engine, params, hypers)
-    smaller = _smaller(engine, params, hypers, tunables, loss, BETTER * abs(first))
-    found = _larger(engine, params, hypers, tunables, loss, NO_WORSE * abs(first)) if smaller is None else smaller
+    loss = trial(hypers)
+    smaller = _smaller(trial, hypers, tunables, loss, BETTER * abs(first))
+    found = _larger(trial, hypers, tunables, loss, NO_WORSE * abs(first)) if smaller is None else smaller
     return hypers if found is None else tunables.with_learning_rate_times(LOWER, found)
 
 
-def _smaller(
-    engine: Engine, params: Nest, hypers: Hypers, tunables: Tunables, lowest: float, margin: float
-) -> Hypers | None:
+def _smaller(trial: Trial, hypers: Hypers, tunables: Tunables, lowest: float, margin: float) -> Hypers | None:
     """The hypers with the best smaller learning rate, if there is one that is better by the margin."""
     best, failures = None, 0
     while failures < 2:
@@ -57,7 +56,7 @@ def _smaller(
         if _same(smaller, hypers):  # not tuned, or at its lower bound
             break
         hypers = smaller
-        loss = _trial_loss(engine, params, hypers)
+        loss = trial(hypers)
         if loss < lowest - margin:
             best, lowest, failures = hypers, loss, 0
         elif np.isfinite(lowest):
@@ -65,7 +64,7 @@ def _smaller(
     return best
 
 
-def _larger(engine: Engine, params: Nest, hypers: Hypers, tunables: Tunables, lowest: float, margin: float) -> Hypers | None:
+def _larger(trial: Trial, hypers: Hypers, tunables: Tunables, lowest: float, margin: float) -> Hypers | None:
     """The hypers with the largest learning rate up to which none is worse than another by more than the margin."""
     best = None
     while True:
@@ -73,7 +72,7 @@ def _larger(engine: Engine, params: Nest, hypers: Hypers, tunables: Tunables, lo
         if _same(larger, hypers):
             return best
         hypers = larger
-        loss = _trial_loss(engine, params, hypers)
+        loss = trial(hypers)
         if not np.isfinite(loss) or loss > lowest + margin:
             return best
         best, lowest = hypers, min(lowest, loss)
@@ -81,15 +80,6 @@ def _larger(engine: Engine, params: Nest, hypers: Hypers, tunables: Tunables, lo
 
 def _same(some: Hypers, others: Hypers) -> bool:
     return all(np.array_equal(some[name], others[name]) for name in some)
-
-
-def _trial_loss(engine: Engine, params: Nest, hypers: Hypers) -> float:
-    """The validation loss after `TRIAL` hyper-batches with these hypers; infinite if it is not a number."""
-    carry = engine.start(params, hypers)
-    for _ in range(TRIAL):
-        hypergradient, carry = engine.advance(carry, hypers, 0)
-    loss = float(cast(tf.Tensor, hypergradient.value))
-    return loss if np.isfinite(loss) else np.inf
 
 
 def warn_at_the_floor(hypers: Mapping[str, np.ndarray], tunables: Tunables) -> None:

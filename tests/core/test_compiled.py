@@ -67,7 +67,7 @@ def test_a_compiler_that_fails_is_done_without_and_a_device_that_fails_is_not(me
         raise tf.errors.InternalError(None, None, message)
 
     function = Compiled(lambda x: 2 * x)
-    function._compiled = fails
+    function.xla = fails
     if falls_back:
         with pytest.warns(UserWarning, match="XLA cannot compile Couldn't find"):
             assert float(function(tf.constant(3.0))) == 6
@@ -97,6 +97,35 @@ def test_autograph_rewrites_nothing(method, caplog):
     assert "AutoGraph" not in caplog.text
 
 
+@cpu_only("XLA compiles convolutions well for a GPU")
+def test_convolutions_are_left_to_the_graph_unless_the_user_insists():
+    kernel, images = tf.ones([2, 2, 1, 1]), tf.ones([1, 3, 3, 1])
+
+    def loss(w, hypers, batch):
+        return tf.reduce_sum(tf.nn.conv2d(images, w, 1, "VALID") ** 2)
+
+    problem = rf.Problem(rf.gradient_descent(loss, "lr"), loss, 2)
+    engines = {jit_compile: rf.reverse(problem, jit_compile=jit_compile) for jit_compile in (None, True)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        slopes = {jit_compile: engine(kernel, {"lr": 0.01}).grads["lr"] for jit_compile, engine in engines.items()}
+    assert not engines[None].jit_compiled
+    assert engines[True].jit_compiled
+    np.testing.assert_allclose(slopes[None], slopes[True], rtol=1e-5)
+
+
+def test_the_graph_and_xla_share_one_trace():
+    traced = []
+    function = Compiled(lambda x: traced.append(1) or 2 * x)
+    function.delayed = True
+    assert float(function(tf.constant(3.0))) == 6
+    assert not function.jit_compiled
+    function.delayed = False
+    assert float(function(tf.constant(4.0))) == 8
+    assert function.jit_compiled
+    assert len(traced) == 1
+
+
 def test_the_size_of_the_forward_graph_does_not_grow_with_the_number_of_hypers():
     def operations(m):
         weights = tf.ones(m, tf.float64)
@@ -105,7 +134,7 @@ def test_the_size_of_the_forward_graph_does_not_grow_with_the_number_of_hypers()
         engine = rf.forward(problem, jit_compile=False)
         params = tf.constant([1.0, 2.0], tf.float64)
         engine(params, {"weights": weights})
-        concrete = engine._compiled._compiled.get_concrete_function(params, {"weights": weights}, tf.constant(0))
+        concrete = engine._compiled.graph.get_concrete_function(params, {"weights": weights}, tf.constant(0))
         graph = concrete.graph.as_graph_def()
         return len(graph.node) + sum(len(f.node_def) for f in graph.library.function)
 
@@ -118,7 +147,7 @@ def test_the_size_of_the_reverse_graph_does_not_grow_with_the_number_of_steps():
         loss = lambda w, hypers, batch: tf.reduce_sum(tf.cosh(w))  # noqa: E731
         engine = rf.reverse(rf.Problem(rf.momentum(loss, "lr", 0.9), loss, steps), jit_compile=False)
         params, hypers = tf.constant([1.0, 2.0], tf.float64), {"lr": tf.constant(0.01, tf.float64)}
-        concrete = engine._compiled._compiled.get_concrete_function(params, hypers, tf.constant(0))
+        concrete = engine._compiled.graph.get_concrete_function(params, hypers, tf.constant(0))
         return len(concrete.graph.as_graph_def().node)
 
     assert operations(3) == operations(300)

@@ -131,7 +131,7 @@ def nodes(steps, slots):
     built, params, hypers = build("quadratic", "momentum", steps)
     engine = rf.reverse(built, checkpoints=slots, jit_compile=False)
     engine(params, hypers)
-    (trace,) = engine._compiled._compiled._list_all_concrete_functions()
+    (trace,) = engine._compiled.graph._list_all_concrete_functions()
     graph = trace.graph.as_graph_def()
     return sum(len(f.node_def) for f in graph.library.function) + len(graph.node)
 

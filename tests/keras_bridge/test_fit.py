@@ -13,7 +13,7 @@ from tests.support.keras_models import SPARSE, TRAIN, VALID, fit, network, tuner
 @pytest.fixture(autouse=True)
 def unchecked(monkeypatch):
     """Leaves out what other tests cover and takes most of the time."""
-    monkeypatch.setattr(real_time_tuner, "safe_start", lambda engine, params, hypers, *_: hypers)
+    monkeypatch.setattr(real_time_tuner, "safe_start", lambda trial, hypers, *_: hypers)
 
 
 class Record(keras.callbacks.Callback):

@@ -11,7 +11,7 @@ from rfho2.keras_bridge.graph_first import GraphFirst
 def engine(steps):
     loss = lambda w, hypers, batch: tf.reduce_sum(tf.cosh(w - 1.0))  # noqa: E731
     problem = rf.Problem(rf.momentum(loss, "lr", 0.5), loss, None)
-    return GraphFirst(lambda jit_compile: rf.real_time(problem, 2, None, jit_compile), steps)
+    return GraphFirst(rf.real_time(problem, 2), steps)
 
 
 def advance(engine, times):

@@ -36,7 +36,7 @@ MODELS = {
 def unchecked(monkeypatch):
     """Leaves out what a fit does before it trains and other tests cover, because it takes most of the time."""
     monkeypatch.setattr(real_time_tuner, "check_training", lambda *args: None)
-    monkeypatch.setattr(real_time_tuner, "safe_start", lambda engine, params, hypers, *_: hypers)
+    monkeypatch.setattr(real_time_tuner, "safe_start", lambda trial, hypers, *_: hypers)
 
 
 @pytest.mark.parametrize("name", [n if n == "both" else pytest.param(n, marks=pytest.mark.slow) for n in MODELS])

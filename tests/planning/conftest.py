@@ -1,7 +1,6 @@
 """Fixtures for the tests of planning."""
 
 import pytest
-import tensorflow as tf
 
 from rfho2.core.compiled import Compiled
 from rfho2.planning import memory, timing
@@ -13,4 +12,4 @@ def quick(monkeypatch):
     monkeypatch.setattr(timing, "SECONDS", 1e-3)
     monkeypatch.setattr(timing, "ROUNDS", 1)
     monkeypatch.setattr(memory, "_return_freed", lambda: None)
-    monkeypatch.setattr(Compiled, "_compile", lambda self: tf.function(self._function, autograph=False))
+    monkeypatch.setattr(Compiled, "jit_compiled", False)
