@@ -215,10 +215,10 @@ def permutation(index: tf.Tensor, n: int, seed: int, epoch: tf.Tensor) -> tf.Ten
     )
 
     def network(x: tf.Tensor) -> tf.Tensor:
-        left, right = x // b, x % b
+        left, right = tf.truncatediv(x, b), tf.truncatemod(x, b)
         for i in range(0, rounds, 2):
-            left = (left + _hash(right, keys[i]) % a) % a
-            right = (right + _hash(left, keys[i + 1]) % b) % b
+            left = _added(left, _hash(right, keys[i]), a)
+            right = _added(right, _hash(left, keys[i + 1]), b)
         return left * b + right
 
     x = network(index)
@@ -236,6 +236,11 @@ def _factors(n: int) -> tuple[int, int]:
     b = -(-n // a)
     best = int(np.argmin(a * b - n))
     return int(a[best]), int(b[best])
+
+
+def _added(x: tf.Tensor, y: tf.Tensor, n: int) -> tf.Tensor:
+    """(x + y) mod n for x in 0..n-1 and any y; from truncated remainders, which compile faster than those of Python."""
+    return tf.truncatemod(x + tf.truncatemod(y, n) + n, n)
 
 
 def _hash(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:

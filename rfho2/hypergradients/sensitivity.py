@@ -84,7 +84,8 @@ def push_steps(
 
     if count_directions(along) <= MAX_SEPARATE:  # a plain tuple, if it comes through a tf.function
         tangent = tangent._replace(sensitivity=SeparateColumns(tangent.sensitivity))
-    zero = [read(term.nothing(tangent.state, hypers), tangent) for term in terms]
+    nothing = [term.nothing(tangent.state, hypers) for term in terms]
+    zero = [Reading(cost.value, cost.hypers, tf.zeros(count_directions(along), cost.value.dtype)) for cost in nothing]
     tangent, readings = loops.fold(body, (tangent, zero), t, steps)
     ends = [read(term.at_end(problem.dynamics, tangent.state, hypers, b), tangent) for term, b in pairs]
     readings = [nest.add(reading, end) for reading, end in zip(readings, ends, strict=True)]

@@ -17,10 +17,11 @@ def now() -> int:
     return _status("VmRSS")
 
 
-def reset_peak() -> None:
-    """Restarts the measurement of `peak`."""
-    _return_freed()
+def reset_peak() -> int:
+    """Restarts the measurement of `peak`; returns the resident bytes, as `now`."""
+    before = now()
     CLEAR_REFS.write_text("5")
+    return before
 
 
 def peak() -> int:

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from rfho2.core import nest
+from rfho2.core import loops, nest
 from rfho2.core.compiled import Compiled
 from rfho2.core.types import Hypers, Nest
 from rfho2.hypergradients.implicit import implicit
-from rfho2.hypergradients.reverse import reverse
+from rfho2.hypergradients.reverse import Sweep, reverse
 from rfho2.hypergradients.sensitivity import directions, push_steps, start_tangent
 from rfho2.planning import memory
 from rfho2.problem import Problem, RunningCost
@@ -77,17 +77,28 @@ def time_reverse(problem: Problem, params: Nest, hypers: Hypers, step: float, mo
     """Reverse mode on the same problem with two steps, and with more.
 
     The compiler drops parts of the states that no derivative needs, such as the velocity if momentum is fixed. So `kept` is
-    measured; if the run is too short to measure it, it is the whole `state`, in bytes.
+    measured; if the states are too small for that, it is the whole `state`, in bytes.
     """
     assert problem.steps is not None
     first = _few(problem.steps)
     steps = min(problem.steps, max(first + 1, min(most, math.ceil(SECONDS / (3 * step)))))
+    if (steps - first) * state <= SEEN:
+        # One function for both numbers of steps: compiling it takes longer than all the rest.
+        run = Compiled(functools.partial(_swept, problem, steps))
+        measured = _timed(problem, run, params, hypers, SECONDS / steps)
+        return measured._replace(bytes=max(measured.bytes - steps * state, 0), kept=state)
     few, many = (reverse(_shortened(problem, n)) for n in (first, steps))
     used = [_peak(functools.partial(engine, params, hypers)) for engine in (few, many)]
     times = [_best(functools.partial(engine, params, hypers)) for engine in (few, many)]
-    seen = (steps - first) * state > SEEN and used[1] > used[0]
-    kept = min((used[1] - used[0]) / (steps - first), state) if seen else state
+    kept = min((used[1] - used[0]) / (steps - first), state) if used[1] > used[0] else state
     return Measured(*_line((first, times[0]), (steps, times[1])), max(used[1] - steps * kept, 0), kept)
+
+
+def _swept(problem: Problem, most: int, params: Nest, hypers: Hypers, steps: tf.Tensor) -> Nest:
+    """Reverse mode over the first `steps` steps, of which there are at most `most`."""
+    sweep, state = Sweep(problem, hypers, tf.constant(0)), problem.dynamics.init(params, hypers)
+    trajectory, last = loops.record(sweep.step, state, 0, steps, most)
+    return loops.fold_back(sweep.back, sweep.turn(last, sweep.nothing(last), steps), trajectory, 0, steps)[0]
 
 
 def time_implicit(problem: Problem, params: Nest, hypers: Hypers, step: float) -> Measured:
@@ -142,8 +153,7 @@ def _peak(function: Callable[[], Any]) -> int:
     """
     try:
         function()
-        before = memory.now()
-        memory.reset_peak()
+        before = memory.reset_peak()
         function()
         return memory.peak() - before
     except (OSError, StopIteration):
