@@ -1,7 +1,7 @@
 """Checkpoints on disk: each is a directory that appears complete or not at all, and that another problem rejects.
 
-`<directory>/ckpt-00000012/` holds `arrays.npz` (the leaves of a nest, never pickled), `history-*.json` (the older rows of
-the history), `record.json` (everything else) and whatever the caller adds.
+`<directory>/ckpt-00000012/` holds `arrays.npz` (the distinct leaves of a nest, never pickled), `history-*.json` (the older
+rows of the history), `record.json` (everything else) and whatever the caller adds.
 """
 
 from __future__ import annotations
@@ -79,12 +79,14 @@ class Store:
         # The directory is not recreated if it has vanished: a disk may have been unmounted, and another would fill up.
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.directory))
         try:
-            leaves: dict[str, Any] = {str(i): np.asarray(leaf) for i, leaf in enumerate(nest.flatten(arrays))}
-            np.savez(draft / "arrays.npz", **leaves)
+            leaves = nest.flatten(arrays)
+            numbers = _numbers(leaves)
+            distinct: dict[str, Any] = {str(i): np.asarray(leaf) for i, leaf in zip(numbers, leaves, strict=True)}
+            np.savez(draft / "arrays.npz", **distinct)
             if also is not None:
                 also(draft)
             rest = history.write(draft, record["history"], self._removed_next())
-            split = {"rows": len(record["history"]), "history": rest}
+            split = {"rows": len(record["history"]), "history": rest, "leaves": numbers}
             content = {**record, **split, "fingerprint": self.fingerprint, "versions": versions()}
             (draft / "record.json").write_text(json.dumps(content))
             for file in draft.iterdir():
@@ -116,8 +118,8 @@ class Store:
             self._compare(place, record)
             try:
                 with np.load(place / "arrays.npz", allow_pickle=False) as file:
-                    leaves = [tf.constant(file[str(i)]) for i in range(len(file.files))]
-                arrays = nest.pack(template, leaves)
+                    distinct = {name: tf.constant(file[name]) for name in file.files}
+                arrays = nest.pack(template, [distinct[str(i)] for i in record.get("leaves", range(len(distinct)))])
                 rows = history.read(place, record["history"], record["rows"])
                 if also is not None:
                     also(place)
@@ -165,6 +167,12 @@ class Store:
                 f"the last digits.",
                 stacklevel=4,
             )
+
+
+def _numbers(leaves: list[Any]) -> list[int]:
+    """For each leaf, the number under which it is stored: the state is often the best one too, and part of the carry."""
+    first: dict[int, int] = {}
+    return [first.setdefault(id(leaf), i) for i, leaf in enumerate(leaves)]
 
 
 def versions() -> dict[str, str]:

@@ -39,7 +39,7 @@ class OneStep(Windows):
             grads = {name: grad for _, derivatives in totals for name, grad in derivatives.items()}
             value = problem.value(sweep.terms, [value for value, _ in totals])
             norms = {"adjoint": nest.norm([cost.state for cost in costs])}
-            hypergradient = HyperGradient(value, {name: grads[name] for name in hypers}, state)
+            hypergradient = HyperGradient(value, {name: grads[name] for name in hypers}, ())
             return hypergradient, carry._replace(state=state, t=end), norms
 
         super().__init__(problem, settings, window, jit_compile)

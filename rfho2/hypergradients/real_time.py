@@ -129,4 +129,4 @@ class RealTimeEngine(Windows):
 
     def _read(self, hypers: Hypers, pushed: Pushed) -> Any:
         """What the compiled function returns of the pushed columns: the hypergradient."""
-        return hypergradient_of(self.problem, hypers, pushed)
+        return hypergradient_of(self.problem, hypers, pushed)._replace(state=())

@@ -95,7 +95,8 @@ class Windows(OnlineEngine):
       problem: what to differentiate; its training batches may be a stream.
       settings: see `rf.real_time`.
       window: (carry, hypers, k, streamed) -> (result, carry, norms), to be compiled. `carry.state` and `carry.t` are s_t and
-        t; `streamed` has the window's batches, stacked, or is () if they do not come from a stream.
+        t, so that the result needs no state; `streamed` has the window's batches, stacked, or is () if they do not come from
+        a stream.
       jit_compile: None tries XLA and falls back to the graph; True or False insists.
     """
 
@@ -120,7 +121,7 @@ class Windows(OnlineEngine):
         k = tf.convert_to_tensor(k, tf.int32)
         streamed = () if self._stream is None else self._next_batches(self._stream, int(carry.t))
         result, carry, self._norms = self._advance(carry, hypers, k, streamed)
-        return self._complete(result, hypers, k), carry
+        return self._complete(result, hypers, k)._replace(state=carry.state), carry
 
     def trained(self, params: Nest, hypers: Hypers, windows: int) -> Nest:
         """The params after so many windows of training with these hypers, without hypergradients."""
@@ -174,7 +175,7 @@ class ReverseWindows(Windows):
             grads = _with_initialisation(problem, carry, hypers, costs)
             value = problem.value(sweep.terms, [cost.value for cost in costs])
             norms = {"adjoint": nest.norm([cost.state for cost in costs])}
-            return HyperGradient(value, grads, last), carry._replace(state=last, t=end), norms
+            return HyperGradient(value, grads, ()), carry._replace(state=last, t=end), norms
 
         super().__init__(problem, settings, window, jit_compile)
         self._start = Compiled(lambda params, hypers: _initialised(problem, params, hypers), jit_compile=False)

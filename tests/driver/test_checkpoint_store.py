@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import rfho2 as rf
+from rfho2.driver.checkpoint_store import Store
 from tests.support.checkpoints import (
     TOTAL,
     Start,
@@ -108,6 +110,25 @@ class Watch:
 
     def on_hyper_iteration(self, *_):
         self.seen.append(numbers(self.directory))
+
+
+def test_a_leaf_that_occurs_twice_is_stored_once(tmp_path):
+    shared, other = tf.constant([1.0, 2.0]), tf.constant([1.0, 2.0])
+    store = Store(tmp_path, {})
+    store.save(1, {"state": shared, "best": shared, "other": other}, {"history": []})
+    with np.load(tmp_path / "ckpt-00000001" / "arrays.npz") as file:
+        assert len(file.files) == 2
+    arrays, _ = store.load({"state": 0, "best": 0, "other": 0})
+    for leaf in arrays.values():
+        np.testing.assert_array_equal(leaf, shared)
+
+
+def test_a_state_in_real_time_is_stored_once(tmp_path):
+    loss = lambda w, hypers, batch: tf.reduce_sum(w**2)  # noqa: E731
+    engine = rf.real_time(rf.Problem(rf.gradient_descent(loss, "lr"), loss, None), 1, jit_compile=False)
+    rf.HyperOptimizer(engine, rf.projected_adam(0.01)).run(tf.ones(3), {"lr": 0.1}, 1, tmp_path)
+    with np.load(tmp_path / "ckpt-00000001" / "arrays.npz") as file:
+        assert sum(file[name].shape == (3,) for name in file.files) == 2  # the state, which is the best one too, and Z
 
 
 def test_at_most_two_checkpoints_are_kept_by_default(tmp_path):
