@@ -130,7 +130,7 @@ def report(case: str, outcomes: dict[str, Outcome]) -> str:
     lines = [f"| {case} | seconds | rfho2's time / its time | peak MB | rfho2's peak / its peak |", "|---|---|---|---|---|"]
     for name, (_, seconds, peak) in outcomes.items():
         peaks = "- | -" if peak is None or ours.peak is None else f"{peak / 1e6:.0f} | {ours.peak / peak:.2f}"
-        lines.append(f"| {name} | {seconds:.3f} | {ours.seconds / seconds:.2f} | {peaks} |")
+        lines.append(f"| {name} | {seconds:.{3 if seconds >= 0.1 else 5}f} | {ours.seconds / seconds:.2f} | {peaks} |")
     return "\n".join(lines)
 
 

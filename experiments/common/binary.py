@@ -33,9 +33,7 @@ def run_main(main: Callable[[], None]) -> None:
     def start(argv: list[str]) -> None:
         if len(argv) > 1:
             raise app.UsageError(f"not understood: {' '.join(argv[1:])}; flags look like --name=value.")
-        with contextlib.suppress(
-            RuntimeError
-        ):  # the devices are in use already, if a test runs the binary in its own process
+        with contextlib.suppress(RuntimeError):  # in a test, the process may be using its devices already
             for gpu in tf.config.list_physical_devices("GPU"):
                 tf.config.experimental.set_memory_growth(gpu, True)  # by default TensorFlow takes the whole GPU for itself
         if FLAGS.deterministic:

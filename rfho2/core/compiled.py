@@ -1,4 +1,4 @@
-"""Functions compiled once: by XLA where possible, as a plain graph otherwise."""
+"""Functions traced once: under XLA where that is possible and pays, as a plain graph otherwise."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Compiled:
 
     Attributes:
       graph, xla: the two as `tf.function`s; they share their trace.
-      jit_compiled: whether XLA compiles the function; known after the first call.
+      jit_compiled: whether the next call runs under XLA; certain after the first call.
       delayed: whether it runs as a graph for now, because compiling would not pay yet.
     """
 
@@ -42,7 +42,7 @@ class Compiled:
 
     @property
     def jit_compiled(self) -> bool:
-        """Whether the next call runs under XLA."""
+        """Whether the next call runs under XLA; certain after the first call."""
         return self._xla_wanted and not self.delayed
 
     def __call__(self, *args: Any) -> Any:

@@ -26,6 +26,7 @@ from rfho2.hypergradients.real_time import RealTimeEngine
 from rfho2.hypergradients.sensitivity import (
     Directions,
     Pushed,
+    Tangent,
     balanced_chunk,
     count_columns,
     directions,
@@ -179,7 +180,7 @@ class RealTimeColumns(RealTimeEngine):
 
     def _read(self, hypers: Hypers, pushed: Pushed) -> Any:
         """The readings along the columns of this process, to be exchanged."""
-        return pushed._replace(tangent=pushed.tangent._replace(sensitivity=()))
+        return pushed._replace(tangent=Tangent((), ()))
 
     def _complete(self, result: Pushed, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         """The hypergradient from the columns of all processes."""

@@ -51,9 +51,9 @@ def real_time(
     - `mode="forward"` pushes Z along with the training. For a few hypers: with m entries, a step costs about 1 + 1.2 m
       plain steps, and Z takes m states of memory. A hypergradient looks back to the start of the training.
     - `mode="reverse"` saves the states of a hyper-batch and carries the adjoint back through them. For any number of
-      hypers, such as a weight for each example, and for ops without a forward-mode derivative, such as recurrent layers:
-      a step costs about 3.2 plain steps, and memory is for `hyper_batch` states. A hypergradient looks back one
-      hyper-batch.
+      hypers, such as a weight for each example, and for loops, such as those of recurrent layers, which forward mode
+      follows for at most four hypers and without XLA: a step costs about 3.2 plain steps, and memory is for `hyper_batch`
+      states. A hypergradient looks back one hyper-batch.
     - `discount=0`, in either mode, differentiates only the last step of each hyper-batch: hypergradient descent. It is
       cheap, for any number of hypers, and short-sighted.
 
@@ -66,7 +66,7 @@ def real_time(
       carry: True keeps Z across updates of the hypers, as the paper's code does; False resets it to zero after each update,
         so that a hypergradient looks back no further than one hyper-batch. None means True in forward mode and False in
         reverse mode, which has no Z to keep.
-      jit_compile: None tries XLA and falls back to the graph; True or False insists.
+      jit_compile: None tries XLA, except for convolutions on a CPU, and falls back to the graph; True or False insists.
       discount: from 0 to 1. 1 is exact. 1 - 1/n looks back about n steps, which keeps Z from growing without bound and
         reduces its noise, at the price of a bias towards short-term effects (MARTHE; Donini et al., 2020).
       mode: "forward" or "reverse".

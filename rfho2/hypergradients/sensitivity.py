@@ -187,7 +187,8 @@ def _push_separate(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers
         transposing.watch(u)
         pulled = nest.dense(tape.gradient(new, inputs, u, unconnected_gradients=ZERO))
     pairs = zip(tangent.sensitivity, along, strict=True)
-    return Tangent(new, SeparateColumns(transposing.gradient(pulled, u, pair, unconnected_gradients=ZERO) for pair in pairs))
+    columns = [nest.dense(transposing.gradient(pulled, u, pair, unconnected_gradients=ZERO)) for pair in pairs]
+    return Tangent(new, SeparateColumns(columns))
 
 
 class SeparateColumns(tuple):

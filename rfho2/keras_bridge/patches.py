@@ -129,9 +129,9 @@ def named_loop_errors(layers: Sequence[keras.Layer]) -> contextlib.AbstractConte
                 return original(*args, **kwargs)
             except TypeError as error:
                 raise TypeError(
-                    f"layer '{layer.name}' ({type(layer).__name__}) loops over time, and through loops forward mode takes "
-                    f"at most {MAX_SEPARATE} numbers: use rf.reverse(problem), rf.real_time(problem, ..., mode='reverse') "
-                    f"or rf.tune(method='reverse'), or build the layer with unroll=True. ({error})"
+                    f"layer '{layer.name}' ({type(layer).__name__}) loops over time, which TensorFlow's accumulators cannot "
+                    f"follow: use rf.reverse(problem), rf.real_time(problem, ..., mode='reverse'), "
+                    f"rf.tune(method='reverse') or rf.forward(problem, chunk={MAX_SEPARATE}), or build the layer with unroll=True. ({error})"
                 ) from error
 
         return call

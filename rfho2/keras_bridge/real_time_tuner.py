@@ -247,8 +247,7 @@ class RealTimeTuner:
         first = float(judged.objective(params, {}, batch))
 
         def trial(hypers: Hypers) -> float:
-            loss = float(judged.objective(engine.trained(params, hypers, TRIAL), {}, batch))
-            return loss if math.isfinite(loss) else math.inf
+            return float(judged.objective(engine.trained(params, hypers, TRIAL), {}, batch))
 
         start = start if self._begun else safe_start(trial, start, tunables, first)
         steps = math.ceil(watch.iterations * hyper_batch)

@@ -42,9 +42,14 @@ def safe_start(trial: Trial, hypers: Hypers, tunables: Tunables, first: float) -
     Args:
       first: the validation loss before training, of which `BETTER` and `NO_WORSE` are shares.
     """
-    loss = trial(hypers)
-    smaller = _smaller(trial, hypers, tunables, loss, BETTER * abs(first))
-    found = _larger(trial, hypers, tunables, loss, NO_WORSE * abs(first)) if smaller is None else smaller
+
+    def finite(hypers: Hypers) -> float:
+        loss = trial(hypers)
+        return loss if np.isfinite(loss) else np.inf
+
+    loss = finite(hypers)
+    smaller = _smaller(finite, hypers, tunables, loss, BETTER * abs(first))
+    found = _larger(finite, hypers, tunables, loss, NO_WORSE * abs(first)) if smaller is None else smaller
     return hypers if found is None else tunables.with_learning_rate_times(LOWER, found)
 
 

@@ -46,7 +46,8 @@ class TensorBoard(Callback):
 
     def on_norms(self, k: int, norms: dict[str, float]) -> None:
         """Writes the norm of the adjoint or sensitivity."""
-        self._write_scalars(norms, k)
+        if norms:
+            self._write_scalars(norms, k)
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
         """Writes the numbers of hyper-iteration k."""
@@ -76,8 +77,8 @@ class TensorBoard(Callback):
 
         assert self._writer is not None
         with self._writer.as_default(step=k):
-            together = b"".join(scalar_pb(name, np.asarray(value)).SerializeToString() for name, value in scalars.items())
-            tf.summary.experimental.write_raw_pb(together)  # protocol buffers in a row are one with all their values
+            each = [scalar_pb(name, np.asarray(value, np.float32)).SerializeToString() for name, value in scalars.items()]
+            tf.summary.experimental.write_raw_pb(b"".join(each))  # protocol buffers in a row are one with all their values
 
 
 def _write_array(name: str, value: tf.Tensor) -> None:

@@ -84,9 +84,10 @@ def time_reverse(problem: Problem, params: Nest, hypers: Hypers, step: float, mo
     steps = min(problem.steps, max(first + 1, min(most, math.ceil(SECONDS / (3 * step)))))
     if (steps - first) * state <= SEEN:
         # One function for both numbers of steps: compiling it takes longer than all the rest.
-        run = Compiled(functools.partial(_swept, problem, steps))
-        measured = _timed(problem, run, params, hypers, SECONDS / steps)
-        return measured._replace(bytes=max(measured.bytes - steps * state, 0), kept=state)
+        run = Compiled(functools.partial(_swept, _shortened(problem, steps), steps))
+        short, long = (functools.partial(run, params, hypers, tf.constant(n)) for n in (first, steps))
+        peak, line = _peak(long), _line((first, _best(short)), (steps, _best(long)))
+        return Measured(*line, max(peak - steps * state, 0), state)
     few, many = (reverse(_shortened(problem, n)) for n in (first, steps))
     used = [_peak(functools.partial(engine, params, hypers)) for engine in (few, many)]
     times = [_best(functools.partial(engine, params, hypers)) for engine in (few, many)]

@@ -123,6 +123,17 @@ def test_a_leaf_that_occurs_twice_is_stored_once(tmp_path):
         np.testing.assert_array_equal(leaf, shared)
 
 
+def test_a_checkpoint_that_stores_every_leaf_is_read(tmp_path):
+    """As earlier versions wrote them."""
+    store, arrays = Store(tmp_path, {}), [tf.constant(1.0), tf.constant([2.0, 3.0])]
+    store.save(1, arrays, {"history": []})
+    file = tmp_path / "ckpt-00000001" / "record.json"
+    record = json.loads(file.read_text())
+    assert record.pop("leaves") == [0, 1]
+    file.write_text(json.dumps(record))
+    tf.nest.map_structure(np.testing.assert_array_equal, store.load([0, 0])[0], arrays)
+
+
 def test_a_state_in_real_time_is_stored_once(tmp_path):
     loss = lambda w, hypers, batch: tf.reduce_sum(w**2)  # noqa: E731
     engine = rf.real_time(rf.Problem(rf.gradient_descent(loss, "lr"), loss, None), 1, jit_compile=False)

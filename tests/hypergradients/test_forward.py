@@ -1,5 +1,7 @@
 """Forward mode in chunks of columns: the same hypergradient, whatever the chunk."""
 
+import warnings
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -111,3 +113,44 @@ def test_columns_share_the_step_also_where_a_hyper_scales_the_loss():
     params = {"v": tf.ones([5, 6]), "w": tf.ones([6, 2])}
     plain = products(error, {"lr": 0.1, "mu": 0.5})
     assert products(lambda p, h, b: h["rho"] * error(p, h, b), {"lr": 0.1, "rho": 0.5}) == plain
+
+
+def test_few_columns_and_many_are_pushed_alike(monkeypatch):
+    """By two tapes, and by an accumulator."""
+    built, params, hypers = build("tanh_network", "momentum", 4)
+    few = rf.forward(built, jit_compile=False)(params, hypers)
+    monkeypatch.setattr(sensitivity, "MAX_SEPARATE", 0)
+    many = rf.forward(built, jit_compile=False)(params, hypers)
+    assert_agree(few.grads, many.grads, rtol=1e-12)
+
+
+def test_a_step_whose_transposed_derivative_is_sparse():
+    """The pull-back of a segment sum is a lookup, and its transpose would be sparse."""
+    rows = tf.constant([2, 0, 2])
+
+    def step(state, hypers, batch, t):
+        return tf.math.unsorted_segment_sum(hypers["scale"] * state, rows, 3)
+
+    dynamics = rf.Dynamics(lambda params, hypers: params, step, lambda state: state)
+    problem = rf.Problem(dynamics, lambda w, h, b: tf.reduce_sum(w**2), 2)
+    params, hypers = tf.constant([1.0, 2.0, 3.0], tf.float64), {"scale": 0.5}
+    pair = [make(problem, jit_compile=False)(params, hypers).grads for make in (rf.forward, rf.reverse)]
+    assert_agree(*pair, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["cond", "loop"])
+def test_forward_mode_follows_control_flow_and_leaves_it_to_the_graph_where_xla_fails(kind):
+    def bent(w):
+        if kind == "cond":
+            return tf.cond(tf.reduce_sum(w) > 0, lambda: w**3, lambda: w**2)
+        return tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, tf.sin(x) + w), (0, w))[1]
+
+    loss = lambda w, hypers, batch: tf.reduce_sum(tf.cosh(bent(w)))  # noqa: E731
+    problem = rf.Problem(rf.gradient_descent(loss, "lr"), loss, 3)
+    params, hypers = tf.constant([0.3, 0.2], tf.float64), {"lr": 0.05}
+    exact = rf.reverse(problem, jit_compile=False)(params, hypers).grads
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "XLA cannot compile")
+        engine = rf.forward(problem)
+        assert_agree(engine(params, hypers).grads, exact, rtol=1e-12)
+    assert not engine.jit_compiled

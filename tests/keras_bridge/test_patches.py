@@ -140,8 +140,11 @@ def test_recurrent_layers_work_in_both_modes_and_are_refused_in_forward_mode_wit
     pushed = rf.forward(problem, jit_compile=False)(wrapped.params, {"lr": 0.1}).grads["lr"].numpy()
     assert pushed == pytest.approx(slope, rel=1e-12)
     schedule = rf.Problem(rf.momentum(problem.objective, lambda h, t: h["rates"][t], 0.5), problem.objective, 3)
-    with pytest.raises(TypeError, match=rf"'memory' \({layer.__name__}\).*at most 4 numbers: use rf.reverse"):
+    with pytest.raises(TypeError, match=rf"'memory' \({layer.__name__}\).*use rf.reverse.*chunk=4"):
         rf.forward(schedule, jit_compile=False)(wrapped.params, {"rates": np.full(5, 0.1)})
+    pair = rf.reverse(schedule, jit_compile=False), rf.forward(schedule, chunk=4, jit_compile=False)
+    pulled, pushed = (engine(wrapped.params, {"rates": np.full(5, 0.1)}).grads["rates"] for engine in pair)
+    np.testing.assert_allclose(pushed, pulled, rtol=1e-10)
 
 
 def test_recurrent_layers_do_without_cudnn_while_a_pure_function_runs(monkeypatch):

@@ -20,10 +20,10 @@ TUNABLES = select_tunables({"learning_rate": 0.1}, None, "sgd")
         (lambda rate: 1.0 - rate if rate < 1 else 9.0, 0.8 / 4),  # a quarter of the largest that works
         (lambda rate: 1.0 if rate < 1 else 1.2, 0.8 / 4),  # a plateau: nothing is learned at any rate
         (lambda rate: 1.0 if rate < 6 else 0.5, 10.0 / 4),  # learning begins beyond a plateau; the range ends at 10
-        (lambda rate: np.inf if rate > 0.5 else 1.0, 0.1),
-        (lambda rate: np.inf, 0.1),
+        (lambda rate: np.nan if rate > 0.5 else 1.0, 0.1),
+        (lambda rate: np.nan, 0.1),
         (lambda rate: 5.0 if rate > 0.01 else 0.5, 0.1 / 4**3),  # a quarter of the largest that works
-        (lambda rate: np.inf if rate > 0.05 else 0.5, 0.1 / 4**2),
+        (lambda rate: np.nan if rate > 0.05 else 0.5, 0.1 / 4**2),
     ],
 )
 def test_a_smaller_rate_has_to_be_clearly_better_and_a_larger_one_no_worse(loss, expected):
