@@ -48,7 +48,7 @@ def real_time(
 
     Z_t = discount A_t Z_{t-1} + B_t is the sensitivity of the state to the hypers. There are three ways to the product:
 
-    - `mode="forward"` pushes Z along with the training. For a few hypers: with m entries, a step costs about 1 + 1.2 m
+    - `mode="forward"` pushes Z along with the training. For a few hypers: with m entries, a step costs about 1 + m
       plain steps, and Z takes m states of memory. A hypergradient looks back to the start of the training.
     - `mode="reverse"` saves the states of a hyper-batch and carries the adjoint back through them. For any number of
       hypers, such as a weight for each example, and for loops, such as those of recurrent layers, which forward mode

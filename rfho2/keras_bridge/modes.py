@@ -10,7 +10,7 @@ from rfho2.dynamics.base import Loss
 from rfho2.hypergradients.sensitivity import MAX_SEPARATE, count_columns
 from rfho2.keras_bridge.traced_ops import CONTROL_FLOW, trace
 
-MOST_COLUMNS = 3  # numbers tuned in forward mode, which costs 1 + 1.2 steps for each; reverse mode costs 3.2 steps in all
+MOST_COLUMNS = 3  # numbers m tuned in forward mode, which costs 1 + m steps; reverse mode costs 3.2, and looks back less far
 
 
 def choose_mode(

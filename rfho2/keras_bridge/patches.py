@@ -131,7 +131,8 @@ def named_loop_errors(layers: Sequence[keras.Layer]) -> contextlib.AbstractConte
                 raise TypeError(
                     f"layer '{layer.name}' ({type(layer).__name__}) loops over time, which TensorFlow's accumulators cannot "
                     f"follow: use rf.reverse(problem), rf.real_time(problem, ..., mode='reverse'), "
-                    f"rf.tune(method='reverse') or rf.forward(problem, chunk={MAX_SEPARATE}), or build the layer with unroll=True. ({error})"
+                    f"rf.tune(method='reverse') or rf.forward(problem, chunk={MAX_SEPARATE}), or build the layer with "
+                    f"unroll=True. ({error})"
                 ) from error
 
         return call
