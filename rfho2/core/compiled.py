@@ -7,6 +7,7 @@ import itertools
 import re
 import warnings
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import tensorflow as tf
@@ -15,6 +16,10 @@ UNSUPPORTED = re.compile(r"unsupported operation|No registered '|not compilable|
 CONVOLUTIONS = ("Conv2D", "Conv3D")  # how the names of their ops begin; XLA is good at depthwise ones
 BROKEN = re.compile(r"\bhlo\b|Triton|ptxas|LLVM|autotun", re.IGNORECASE)  # the compiler itself fails, on a GPU
 DEVICE = re.compile(r"CUDA_ERROR|launch|illegal|out of memory", re.IGNORECASE)  # the device fails, and would fail again
+
+
+sharded: ContextVar[bool] = ContextVar("sharded", default=False)
+"""Whether what is being traced runs over DTensors, for some of whose ops TensorFlow ends the process."""
 
 
 class Compiled:
@@ -46,6 +51,13 @@ class Compiled:
         return self._xla_wanted and not self.delayed
 
     def __call__(self, *args: Any) -> Any:
+        token = sharded.set(sharded.get() or any(map(_is_dtensor, tf.nest.flatten(args))))
+        try:
+            return self._call(*args)
+        finally:
+            sharded.reset(token)
+
+    def _call(self, *args: Any) -> Any:
         if self._undecided:
             self._xla_wanted = not slower_under_xla(self.graph.get_concrete_function(*args).graph)
             self._undecided = False
@@ -59,10 +71,15 @@ class Compiled:
             warnings.warn(
                 f"XLA cannot compile {_culprit(error.message)}; running as a plain graph, which is slower. "
                 f"Pass jit_compile=False to choose this without trying.",
-                stacklevel=3,
+                stacklevel=4,
             )
         self._xla_wanted = False
         return self.graph(*args)
+
+
+def _is_dtensor(leaf: Any) -> bool:
+    """Whether a tensor with a value lies on the devices of a mesh; asking `tf.experimental.dtensor` would set one up."""
+    return tf.is_tensor(leaf) and "CUSTOM" in (getattr(leaf, "device", None) or "")
 
 
 def slower_under_xla(graph: tf.Graph) -> bool:

@@ -14,6 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from rfho2.core.compiled import sharded
+
 _current: list[DTensorFunction] = []
 
 
@@ -29,7 +31,11 @@ class DTensorFunction:
             drop()
             self._compiled = tf.function(self._function, autograph=False)
             _current.append(self)
-        return self._compiled(*args)
+        token = sharded.set(True)
+        try:
+            return self._compiled(*args)
+        finally:
+            sharded.reset(token)
 
 
 def drop() -> None:

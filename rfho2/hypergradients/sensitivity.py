@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from rfho2.core import loops, nest
+from rfho2.core.compiled import sharded
 from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
 from rfho2.problem import Cost, Problem
 
@@ -53,7 +54,7 @@ class Pushed(NamedTuple):
 def start_tangent(problem: Problem, params: Nest, hypers: Hypers, along: Directions) -> Tangent:
     """s_0 and Z_0 = ds_0/d hypers, along the directions."""
     number = count_directions(along)
-    empty = SeparateColumns([()] * number) if number <= MAX_SEPARATE else ()
+    empty = SeparateColumns([()] * number) if _apart(number) else ()
     return push_forward(lambda _, hypers: problem.dynamics.init(params, hypers), Tangent((), empty), hypers, along)
 
 
@@ -82,7 +83,7 @@ def push_steps(
         readings = [r if c is None else nest.add(r, read(c, tangent)) for r, c in zip(readings, costs, strict=True)]
         return tangent, readings
 
-    if count_directions(along) <= MAX_SEPARATE:  # a plain tuple, if it comes through a tf.function
+    if _apart(count_directions(along)):  # a plain tuple, if it comes through a tf.function
         tangent = tangent._replace(sensitivity=SeparateColumns(tangent.sensitivity))
     nothing = [term.nothing(tangent.state, hypers) for term in terms]
     zero = [Reading(cost.value, cost.hypers, tf.zeros(count_directions(along), cost.value.dtype)) for cost in nothing]
@@ -195,6 +196,11 @@ class SeparateColumns(tuple):
     """The columns of Z as a tuple, instead of along a new first axis: nothing has to be copied to take them apart."""
 
     __slots__ = ()
+
+
+def _apart(number: int) -> bool:
+    """Whether so many columns are kept apart; over DTensors, TensorFlow 2.21 ends the process in a loop that carries them."""
+    return number <= MAX_SEPARATE and not sharded.get()
 
 
 def separated(columns: Nest, number: int) -> SeparateColumns:
