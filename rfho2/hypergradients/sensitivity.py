@@ -199,7 +199,7 @@ class SeparateColumns(tuple):
 
 
 def _apart(number: int) -> bool:
-    """Whether so many columns are kept apart; over DTensors, TensorFlow 2.21 ends the process in a loop that carries them."""
+    """Whether so many columns are kept apart; over DTensors, TensorFlow 2.21 crashes in a loop that carries them."""
     return number <= MAX_SEPARATE and not sharded.get()
 
 
