@@ -55,7 +55,7 @@ def cleanlab(build: Build, labels: Labels, seed: int, iterations: int) -> Suspec
     from cleanlab.filter import find_label_issues
 
     predicted = out_of_fold(build, labels, seed)
-    # In this process alone: the processes that it would fork stand still where a thread of TensorFlow held a lock.
+    # n_jobs=1: a process forked while a thread of TensorFlow holds a lock hangs.
     return {"cleanlab, out of fold": np.asarray(find_label_issues(labels.train[1], predicted, n_jobs=1))}
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -17,9 +18,7 @@ CONVOLUTIONS = ("Conv2D", "Conv3D")  # how the names of their ops begin; XLA is 
 BROKEN = re.compile(r"\bhlo\b|Triton|ptxas|LLVM|autotun", re.IGNORECASE)  # the compiler itself fails, on a GPU
 DEVICE = re.compile(r"CUDA_ERROR|launch|illegal|out of memory", re.IGNORECASE)  # the device fails, and would fail again
 
-
-sharded: ContextVar[bool] = ContextVar("sharded", default=False)
-"""Whether what is being traced runs over DTensors, for some of whose ops TensorFlow ends the process."""
+_sharded: ContextVar[bool] = ContextVar("sharded", default=False)
 
 
 class Compiled:
@@ -51,11 +50,8 @@ class Compiled:
         return self._xla_wanted and not self.delayed
 
     def __call__(self, *args: Any) -> Any:
-        token = sharded.set(sharded.get() or any(map(_is_dtensor, tf.nest.flatten(args))))
-        try:
+        with over_dtensors(sharded() or any(map(_is_dtensor, tf.nest.flatten(args)))):
             return self._call(*args)
-        finally:
-            sharded.reset(token)
 
     def _call(self, *args: Any) -> Any:
         if self._undecided:
@@ -75,6 +71,21 @@ class Compiled:
             )
         self._xla_wanted = False
         return self.graph(*args)
+
+
+def sharded() -> bool:
+    """Whether what is being traced will run over DTensors, which not all graphs survive."""
+    return _sharded.get()
+
+
+@contextlib.contextmanager
+def over_dtensors(are: bool = True) -> Iterator[None]:
+    """What is traced inside will run over DTensors, or will not."""
+    token = _sharded.set(are)
+    try:
+        yield
+    finally:
+        _sharded.reset(token)
 
 
 def _is_dtensor(leaf: Any) -> bool:

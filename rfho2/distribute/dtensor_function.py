@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rfho2.core.compiled import sharded
+from rfho2.core.compiled import over_dtensors
 
 _current: list[DTensorFunction] = []
 
@@ -31,11 +31,8 @@ class DTensorFunction:
             drop()
             self._compiled = tf.function(self._function, autograph=False)
             _current.append(self)
-        token = sharded.set(True)
-        try:
+        with over_dtensors():
             return self._compiled(*args)
-        finally:
-            sharded.reset(token)
 
 
 def drop() -> None:

@@ -158,7 +158,7 @@ def push_forward(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: 
     """s <- phi(s, hypers) and Z <- A Z + B, column by column, where A and B are the derivatives of phi."""
     if isinstance(tangent.sensitivity, SeparateColumns):
         return _push_separate(phi, tangent, hypers, separated(along, count_directions(along)))
-    if sharded.get() and count_directions(along) <= MAX_SEPARATE:
+    if count_directions(along) <= MAX_SEPARATE:  # over DTensors
         return _push_stacked(phi, tangent, hypers, along)
     return _push_together(phi, tangent, hypers, along)
 
@@ -168,9 +168,7 @@ def _push_together(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers
 
     @tf.autograph.experimental.do_not_convert  # otherwise vectorized_map would rewrite the user's loss
     def column(direction: tuple[Nest, dict[str, tf.Tensor]]) -> Nest:
-        with tf.autodiff.ForwardAccumulator((tangent.state, dict(hypers)), direction) as accumulator:
-            new = phi(tangent.state, hypers)
-        return accumulator.jvp(new, unconnected_gradients=ZERO)
+        return _accumulated(phi, tangent.state, hypers, direction)[1]
 
     return Tangent(phi(tangent.state, hypers), tf.vectorized_map(column, (tangent.sensitivity, along), warn=False))
 
@@ -196,12 +194,18 @@ def _push_separate(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers
 
 def _push_stacked(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: Hypers, along: Directions) -> Tangent:
     """A few columns over DTensors: an accumulator each, so that the devices exchange what the step needs only once."""
-    columns = []
-    for direction in separated((tangent.sensitivity, along), count_directions(along)):
-        with tf.autodiff.ForwardAccumulator((tangent.state, dict(hypers)), direction) as accumulator:
-            new = phi(tangent.state, hypers)
-        columns.append(accumulator.jvp(new, unconnected_gradients=ZERO))
-    return Tangent(new, nest.map(lambda *leaves: tf.stack(leaves), *columns))
+    pairs = separated((tangent.sensitivity, along), count_directions(along))
+    states, columns = zip(*(_accumulated(phi, tangent.state, hypers, pair) for pair in pairs), strict=True)
+    return Tangent(states[0], nest.map(lambda *leaves: tf.stack(leaves), *columns))
+
+
+def _accumulated(
+    phi: Callable[[Nest, Hypers], Nest], state: Nest, hypers: Hypers, direction: tuple[Nest, Hypers]
+) -> tuple[Nest, Nest]:
+    """phi(state, hypers), and its derivative along one column of Z and one direction of the hypers."""
+    with tf.autodiff.ForwardAccumulator((state, dict(hypers)), direction) as accumulator:
+        new = phi(state, hypers)
+    return new, accumulator.jvp(new, unconnected_gradients=ZERO)
 
 
 class SeparateColumns(tuple):
@@ -212,7 +216,7 @@ class SeparateColumns(tuple):
 
 def _apart(number: int) -> bool:
     """Whether so many columns are kept apart; over DTensors, TensorFlow 2.21 crashes in a loop that carries them."""
-    return number <= MAX_SEPARATE and not sharded.get()
+    return number <= MAX_SEPARATE and not sharded()
 
 
 def separated(columns: Nest, number: int) -> SeparateColumns:

@@ -17,7 +17,7 @@ from rfho2.core import errors, nest
 from rfho2.core.types import Hypers, Nest
 from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients.real_time import real_time
-from rfho2.hypergradients.windows import Windows, window_settings
+from rfho2.hypergradients.windows import window_settings
 from rfho2.keras_bridge import data
 from rfho2.keras_bridge.checks import check_metrics, check_training
 from rfho2.keras_bridge.datasets import Order, Source
@@ -243,7 +243,8 @@ class RealTimeTuner:
         start: Hypers = {name: sets[name].project(tf.constant(v)) for name, v in tunables.to_internal(self.hypers).items()}
         loss, how = self._training.training_loss, (self.mode, self.carry, self.discount)
         self.mode = choose_mode(loss, params, errors.checked_hypers(start, params), source.batches, *how)
-        engine = self._engine(problem, hyper_batch)
+        jit_compile, mode = self._jit_compile, self.mode
+        engine = real_time(problem, hyper_batch, self.carry, jit_compile, discount=self.discount, mode=mode)
         first = float(judged.objective(params, {}, batch))
 
         def trial(hypers: Hypers) -> float:
@@ -253,7 +254,7 @@ class RealTimeTuner:
         steps = math.ceil(watch.iterations * hyper_batch)
         self._begun = True
         driver = HyperOptimizer(
-            GraphFirst(engine, steps) if self._jit_compile is None else engine,
+            GraphFirst(engine, steps) if jit_compile is None else engine,
             bold_update(tunables, self.hyper_rate, beta_1=BETA_1, beta_2=BETA_2),
             [watch],
             watch.metrics,
@@ -262,7 +263,3 @@ class RealTimeTuner:
             limit=loss_limit(first, len(nest.flatten(batch)[0])) if "learning_rate" in tunables.start else None,
         )
         return driver, params, start
-
-    def _engine(self, problem: Problem, hyper_batch: Fraction) -> Windows:
-        settings = self.carry, self._jit_compile
-        return real_time(problem, hyper_batch, *settings, discount=self.discount, mode=self.mode or "")

@@ -9,10 +9,11 @@ from tests.support.processes import launch
 @pytest.mark.parametrize(
     ("mode", "methods"),
     [
+        ("graph", ["forward"]),
         pytest.param("graph", list(ENGINES), marks=pytest.mark.slow),
         pytest.param("jit", list(ENGINES), marks=pytest.mark.slow),
     ],
-    ids=["graph-all", "jit-all"],
+    ids=["graph-forward", "graph-all", "jit-all"],
 )
 def test_sharded_inputs_give_the_same_hypergradients(mode, methods):
     """In a fresh process, because logical devices cannot be added to a running one."""
