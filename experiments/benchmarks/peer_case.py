@@ -37,6 +37,9 @@ class Case(Protocol):
 
     def __init__(self, steps: int): ...
 
+    def stand_in(self) -> Case:
+        """The case whose values are compared: itself, or a smaller one where rounding is too large at full size."""
+
     def rfho2(self) -> Hypergradient:
         """Builds ours."""
 

@@ -14,7 +14,7 @@ import numpy as np
 
 import rfho2 as rf
 from data import mnist
-from experiments.benchmarks.peer_case import Hypergradient, InJax
+from experiments.benchmarks.peer_case import Case, Hypergradient, InJax
 from experiments.common.torch_product import transposed_product
 from experiments.data_hyper_cleaning import experiment as cleaning
 
@@ -34,6 +34,10 @@ class HyperCleaning:
         (x, y), (xv, yv) = self.data.train, self.data.validation
         self.arrays = {"x": x, "y": y, "xv": xv, "yv": yv}
         self.argument = np.random.default_rng(0).uniform(0, 0.4, len(self.data.noisy)).astype(np.float32)
+
+    def stand_in(self) -> Case:
+        """Itself."""
+        return self
 
     def rfho2(self) -> Hypergradient:
         """`rf.reverse`."""

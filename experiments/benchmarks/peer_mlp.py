@@ -80,6 +80,10 @@ class Mlp:
         shared = {"x": images, "y": labels.astype(np.int32), "rows": batch_rows(steps)}
         self.arrays = shared | {f"p/{name}": w for name, w in weights.items()}
 
+    def stand_in(self) -> Any:
+        """Itself."""
+        return self
+
     def of_engine(self, mode: Callable[[rf.Problem], Any]) -> Hypergradient:
         """`rf.reverse` or `rf.forward`."""
         engine, params = mode(mlp_problem.problem(self.steps)), mlp_problem.initial_params()

@@ -11,6 +11,7 @@ import rfho2 as rf
 from data.errors import DataError
 from experiments.benchmarks import mlp_problem, peer_mlp, peers
 from experiments.benchmarks.peer_mlp_reverse import MlpReverse
+from experiments.benchmarks.peer_phones import SmallPhones
 
 NEEDS = {"higher": "higher", "TorchOpt": "torchopt", "PyTorch": "torch", "JAX": "jax"}  # the most specific first
 
@@ -72,10 +73,10 @@ def test_all_contestants_of_a_case_agree(name):
 
 
 @pytest.mark.parametrize("contestant", ["JAX, columns in turn", "JAX, columns together"])
-def test_a_contestant_gives_the_hypergradient_of_the_phone_network(monkeypatch, contestant):
+def test_a_contestant_gives_the_hypergradient_of_the_phone_network(contestant):
     skip_without(contestant)
-    monkeypatch.setattr(peers.Phones, "width", 8)
-    case = peers.Phones(2)
+    case = SmallPhones(SmallPhones.STEPS)
+    assert case.width < peers.Phones.width
     both = {name: peers.contestants(case)[name]() for name in ("rfho2", contestant)}
     peers.compare(both, case.argument, rounds=1, entry_tolerance=case.entry_tolerance)
 

@@ -1,0 +1,135 @@
+"""How precise hypergradients are whose matrix products are rounded: float32, TF32 and bfloat16, compared with float64."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+import rfho2 as rf
+from data import mnist
+from experiments.benchmarks import mlp_problem
+from experiments.common import networks
+from experiments.common.config import setting
+from rfho2.core.types import Hypers, Nest
+
+HYPERS = {"lr": 0.05, "mu": 0.9, "l2": 1e-4}
+NETWORK, CLEANING = "digits network", "hyper-cleaning"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What is measured."""
+
+    steps: tuple[int, ...] = setting((100, 400, 1600), "Lengths of training.", at_least=1)
+    cleaning_steps: tuple[int, ...] = setting((100, 400), "Lengths of training in hyper-cleaning.", at_least=1)
+
+
+class Arithmetic(NamedTuple):
+    """How a hypergradient is computed.
+
+    Attributes:
+      name: as the table has it.
+      dtype: of params, hypers and data.
+      tf32: whether a GPU may round the factors of float32 products to TF32.
+      compute: what the layers of the network cast their inputs and weights to.
+    """
+
+    name: str
+    dtype: tf.DType
+    tf32: bool = False
+    compute: tf.DType | None = None
+
+
+EXACT = Arithmetic("float64", tf.float64)
+ROUNDED = [
+    Arithmetic("float32", tf.float32),
+    Arithmetic("TF32", tf.float32, tf32=True),
+    Arithmetic("bfloat16 layers", tf.float32, compute=tf.bfloat16),
+]
+
+
+def rounded() -> list[Arithmetic]:
+    """What the device at hand can do; only GPUs have TF32."""
+    return [one for one in ROUNDED if not one.tf32 or tf.config.list_physical_devices("GPU")]
+
+
+def network(steps: int, arithmetic: Arithmetic) -> rf.Problem:
+    """784-200-200-10, tanh, momentum, batches of 100 of 5,000 digits; validated on 5,000 others."""
+    data = mnist.noisy_split(mnist.load(), seed=0)
+    compute = arithmetic.compute or arithmetic.dtype
+
+    def error(p: Nest, hypers: Hypers, batch: Any) -> tf.Tensor:
+        x, y = batch
+        logits = networks.tanh_logits({name: tf.cast(w, compute) for name, w in p.items()}, tf.cast(x, compute))
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, tf.cast(logits, arithmetic.dtype)))
+
+    def loss(p: Nest, hypers: Hypers, batch: Any) -> tf.Tensor:
+        squares = [tf.reduce_sum(tf.square(p[f"w{i}"])) for i in range(mlp_problem.LAYERS)]
+        return error(p, hypers, batch) + hypers["l2"] * tf.add_n(squares)
+
+    train, validation = (
+        (tf.constant(images, arithmetic.dtype), tf.constant(labels))
+        for images, labels in ((data.train.images, data.true_labels), data.validation)
+    )
+    batches = rf.batches.shuffled(train, mlp_problem.BATCH_SIZE, 0)
+    return rf.Problem(rf.momentum(loss, "lr", "mu"), error, steps, batches, rf.batches.full(validation))
+
+
+def cleaning(steps: int, arithmetic: Arithmetic) -> rf.Problem:
+    """Softmax regression on 5,000 digits, half of them with wrong labels; one weight for each."""
+    data = mnist.noisy_split(mnist.load(), seed=0)
+    (x, y), (xv, yv) = ((tf.constant(part.images, arithmetic.dtype), part.labels) for part in (data.train, data.validation))
+
+    def errors(p: Nest, x: tf.Tensor, y: np.ndarray) -> tf.Tensor:
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(y, x @ p["w"] + p["b"])
+
+    def loss(p: Nest, hypers: Hypers, batch: None) -> tf.Tensor:
+        return tf.reduce_mean(hypers["weights"] * errors(p, x, y))
+
+    return rf.Problem(rf.gradient_descent(loss, 0.5), lambda p, hypers, batch: tf.reduce_mean(errors(p, xv, yv)), steps)
+
+
+def hypergradient(case: str, steps: int, arithmetic: Arithmetic) -> dict[str, np.ndarray]:
+    """By reverse mode, in float64; each call traces and compiles anew, because the precision of products is compiled in."""
+    tf.config.experimental.enable_tensor_float_32_execution(arithmetic.tf32)
+    params: dict[str, Any]
+    hypers: dict[str, Any]
+    if case == NETWORK:
+        problem, params, hypers = (
+            network(steps, arithmetic),
+            networks.layers(mlp_problem.SIZES, np.random.default_rng(0)),
+            HYPERS,
+        )
+    else:
+        problem, params = cleaning(steps, arithmetic), {"w": tf.zeros((784, 10)), "b": tf.zeros(10)}
+        hypers = {"weights": np.random.default_rng(0).uniform(0, 0.4, mnist.TRAIN)}
+    params = {name: tf.cast(w, arithmetic.dtype) for name, w in params.items()}
+    return {name: g.numpy().astype(np.float64) for name, g in rf.reverse(problem)(params, hypers).grads.items()}
+
+
+def relative_errors(case: str, steps: int) -> dict[str, dict[str, float]]:
+    """|g - g_float64| / |g_float64| of each hyper, by arithmetic."""
+    exact = hypergradient(case, steps, EXACT)
+
+    def error(found: np.ndarray, name: str) -> float:
+        return float(np.linalg.norm(found - exact[name]) / np.linalg.norm(exact[name]))
+
+    ways = [one for one in rounded() if case == NETWORK or one.compute is None]
+    return {way.name: {n: error(g, n) for n, g in hypergradient(case, steps, way).items()} for way in ways}
+
+
+def table(config: Config) -> Iterator[str]:
+    """The rows of a Markdown table, as they are measured."""
+    names = [one.name for one in rounded()]
+    yield "| | T | hyper | " + " | ".join(names) + " |"
+    yield "|---|---|---|" + "---|" * len(names)
+    for case, lengths in ((NETWORK, config.steps), (CLEANING, config.cleaning_steps)):
+        for steps in lengths:
+            errors = relative_errors(case, steps)
+            for hyper in next(iter(errors.values())):
+                cells = [f"{errors[name][hyper]:.1e}" if name in errors else "-" for name in names]
+                yield f"| {case} | {steps} | {hyper} | " + " | ".join(cells) + " |"
