@@ -2,8 +2,8 @@
 
 python -m experiments.precision_benchmark
 
-Reverse mode; digits network: 784-200-200-10, tanh, momentum, batches of 100 digits; hyper-cleaning: softmax regression with
-one weight for each of 5,000 digits. TF32 is what NVIDIA's GPUs do by default with float32 products, from Ampere on.
+Reverse mode through the training of a 784-200-200-10 tanh network on batches of 100 digits. TF32 is what NVIDIA's GPUs do by
+default with float32 products, from Ampere on; a CPU has no such column.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ from experiments.common.config import setting
 from rfho2.core.types import Hypers, Nest
 
 HYPERS = {"lr": 0.05, "mu": 0.9, "l2": 1e-4}
-NETWORK, CLEANING = "digits network", "hyper-cleaning"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +24,6 @@ class Config:
     """What is measured."""
 
     steps: tuple[int, ...] = setting((100, 400, 1600), "Lengths of training.", at_least=1)
-    cleaning_steps: tuple[int, ...] = setting((100, 400), "Lengths of training in hyper-cleaning.", at_least=1)
 
 
 class Arithmetic(NamedTuple):
@@ -79,57 +77,27 @@ def network(steps: int, arithmetic: Arithmetic) -> rf.Problem:
     return rf.Problem(rf.momentum(loss, "lr", "mu"), error, steps, batches, rf.batches.full(validation))
 
 
-def cleaning(steps: int, arithmetic: Arithmetic) -> rf.Problem:
-    """Softmax regression on 5,000 digits, half of them with wrong labels; one weight for each."""
-    data = mnist.noisy_split(mnist.load(), seed=0)
-    (x, y), (xv, yv) = ((tf.constant(part.images, arithmetic.dtype), part.labels) for part in (data.train, data.validation))
-
-    def errors(p: Nest, x: tf.Tensor, y: np.ndarray) -> tf.Tensor:
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(y, x @ p["w"] + p["b"])
-
-    def loss(p: Nest, hypers: Hypers, batch: None) -> tf.Tensor:
-        return tf.reduce_mean(hypers["weights"] * errors(p, x, y))
-
-    return rf.Problem(rf.gradient_descent(loss, 0.5), lambda p, hypers, batch: tf.reduce_mean(errors(p, xv, yv)), steps)
-
-
-def hypergradient(case: str, steps: int, arithmetic: Arithmetic) -> dict[str, np.ndarray]:
-    """By reverse mode, in float64; each call traces and compiles anew, because the precision of products is compiled in."""
+def hypergradient(steps: int, arithmetic: Arithmetic) -> dict[str, float]:
+    """By reverse mode; each call traces and compiles anew, because the precision of products is compiled in."""
     tf.config.experimental.enable_tensor_float_32_execution(arithmetic.tf32)
-    params: dict[str, Any]
-    hypers: dict[str, Any]
-    if case == NETWORK:
-        problem, params, hypers = (
-            network(steps, arithmetic),
-            networks.layers(mlp_problem.SIZES, np.random.default_rng(0)),
-            HYPERS,
-        )
-    else:
-        problem, params = cleaning(steps, arithmetic), {"w": tf.zeros((784, 10)), "b": tf.zeros(10)}
-        hypers = {"weights": np.random.default_rng(0).uniform(0, 0.4, mnist.TRAIN)}
-    params = {name: tf.cast(w, arithmetic.dtype) for name, w in params.items()}
-    return {name: g.numpy().astype(np.float64) for name, g in rf.reverse(problem)(params, hypers).grads.items()}
+    start = networks.layers(mlp_problem.SIZES, np.random.default_rng(0))
+    params = {name: tf.cast(w, arithmetic.dtype) for name, w in start.items()}
+    return {name: float(g) for name, g in rf.reverse(network(steps, arithmetic))(params, HYPERS).grads.items()}
 
 
-def relative_errors(case: str, steps: int) -> dict[str, dict[str, float]]:
+def relative_errors(steps: int) -> dict[str, dict[str, float]]:
     """|g - g_float64| / |g_float64| of each hyper, by arithmetic."""
-    exact = hypergradient(case, steps, EXACT)
-
-    def error(found: np.ndarray, name: str) -> float:
-        return float(np.linalg.norm(found - exact[name]) / np.linalg.norm(exact[name]))
-
-    ways = [one for one in rounded() if case == NETWORK or one.compute is None]
-    return {way.name: {n: error(g, n) for n, g in hypergradient(case, steps, way).items()} for way in ways}
+    exact = hypergradient(steps, EXACT)
+    found = {way.name: hypergradient(steps, way) for way in rounded()}
+    return {way: {name: abs(g[name] / exact[name] - 1) for name in exact} for way, g in found.items()}
 
 
 def table(config: Config) -> Iterator[str]:
     """The rows of a Markdown table, as they are measured."""
     names = [one.name for one in rounded()]
-    yield "| | T | hyper | " + " | ".join(names) + " |"
-    yield "|---|---|---|" + "---|" * len(names)
-    for case, lengths in ((NETWORK, config.steps), (CLEANING, config.cleaning_steps)):
-        for steps in lengths:
-            errors = relative_errors(case, steps)
-            for hyper in next(iter(errors.values())):
-                cells = [f"{errors[name][hyper]:.1e}" if name in errors else "-" for name in names]
-                yield f"| {case} | {steps} | {hyper} | " + " | ".join(cells) + " |"
+    yield f"| $T$ | hyper | {' | '.join(names)} |"
+    yield "|---|---|" + "---|" * len(names)
+    for steps in config.steps:
+        errors = relative_errors(steps)
+        for hyper in HYPERS:
+            yield f"| {steps} | {hyper} | {' | '.join(f'{errors[name][hyper]:.1e}' for name in names)} |"

@@ -42,7 +42,7 @@ def connection(monkeypatch):
 @pytest.fixture
 def nothing_prepared(monkeypatch):
     """tensorflow-datasets has no images yet, and downloads fail."""
-    import tensorflow_datasets as tfds
+    tfds = pytest.importorskip("tensorflow_datasets")
 
     class Builder:
         def is_prepared(self):
@@ -72,7 +72,7 @@ def test_a_failed_download_of_images_is_reported_in_one_sentence():
 
 @pytest.mark.usefixtures("no_connection")
 def test_images_on_this_disk_need_no_connection(monkeypatch):
-    import tensorflow_datasets as tfds
+    tfds = pytest.importorskip("tensorflow_datasets")
 
     class Prepared:
         info = type("Info", (), {"features": {"label": type("Label", (), {"names": list(NAMES)})}})

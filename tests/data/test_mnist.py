@@ -46,7 +46,7 @@ def test_a_missing_connection_is_reported_in_one_sentence(monkeypatch, no_connec
         def is_prepared(self):
             return False
 
-    import tensorflow_datasets as tfds
+    tfds = pytest.importorskip("tensorflow_datasets")
 
     monkeypatch.setattr(tfds, "builder", lambda name: Builder())
     with pytest.raises(
