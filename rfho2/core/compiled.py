@@ -50,7 +50,7 @@ class Compiled:
         return self._xla_wanted and not self.delayed
 
     def __call__(self, *args: Any) -> Any:
-        with over_dtensors(sharded() or any(map(_is_dtensor, tf.nest.flatten(args)))):
+        with over_dtensors(sharded() or any(map(is_dtensor, tf.nest.flatten(args)))):
             return self._call(*args)
 
     def _call(self, *args: Any) -> Any:
@@ -88,7 +88,7 @@ def over_dtensors(are: bool = True) -> Iterator[None]:
         _sharded.reset(token)
 
 
-def _is_dtensor(leaf: Any) -> bool:
+def is_dtensor(leaf: Any) -> bool:
     """Whether a tensor with a value lies on the devices of a mesh; asking `tf.experimental.dtensor` would set one up."""
     return tf.is_tensor(leaf) and "CUSTOM" in (getattr(leaf, "device", None) or "")
 

@@ -1,19 +1,20 @@
 """Checkpoints on disk: each is a directory that appears complete or not at all, and that another problem rejects.
 
 `<directory>/ckpt-00000012/` holds `arrays.npz` (the distinct leaves of a nest, never pickled), `history-*.json` (the older
-rows of the history), `record.json` (everything else) and whatever the caller adds.
+rows of the history), `record.json` (everything else), whatever the caller adds, and a manifest with the hashes of all these.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib.metadata
+import io
 import json
 import os
 import platform
-import shutil
-import tempfile
+import re
 import warnings
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rfho2.core import nest
+from rfho2.core import files, nest
 from rfho2.core.types import Nest
-from rfho2.driver import history
+from rfho2.driver import history, manifest
 
-GRAPH = "graph of the initial params"  # the one part of a fingerprint that another version of TensorFlow may change
-DAMAGE = (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile)
+GRAPH = "graph of "  # begins the parts of a fingerprint that other versions of TensorFlow and Keras may change
+PLACE = re.compile(r"ckpt-\d{8}")
+DRAFT = ".draft-"
 
 
 class CheckpointError(OSError):
@@ -68,37 +70,40 @@ class Store:
                 f"checkpoint_dir: hyper-iteration {k} could not be saved in {self.directory} ({error}); {left}. "
                 f"Free some space, or restore the directory, and run again."
             ) from error
-        later = [other for other in self._places() if other > place]  # damaged, or the run would have resumed from them
-        for old in later + [other for other in self._places() if other <= place][self._keep :]:
-            shutil.rmtree(old, ignore_errors=True)
-            self._intact.discard(old)
+        with contextlib.suppress(OSError):  # the checkpoint is there; the next one removes what is left now
+            later = [other for other in self._places() if other > place]  # damaged, or the run would have resumed from them
+            for old in later + [other for other in self._places() if other <= place][self._keep :]:
+                self._intact.discard(old)
+                files.try_to_remove(old)
 
     def _write(self, k: int, arrays: Nest, record: dict[str, Any], also: Callable[[Path], None] | None) -> Path:
-        for killed in self.directory.glob(".draft-*"):
-            shutil.rmtree(killed, ignore_errors=True)
+        for name in files.names(self.directory):
+            if name.startswith(DRAFT):  # of a process that was killed
+                files.try_to_remove(self.directory / name)
         # The directory is not recreated if it has vanished: a disk may have been unmounted, and another would fill up.
-        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.directory))
+        draft = files.draft_directory(self.directory, DRAFT)
         try:
             leaves = nest.flatten(arrays)
             numbers = _numbers(leaves)
             distinct: dict[str, Any] = {str(i): np.asarray(leaf) for i, leaf in zip(numbers, leaves, strict=True)}
-            np.savez(draft / "arrays.npz", **distinct)
+            with files.writing(draft / "arrays.npz") as file:
+                np.savez(file, **distinct)
             if also is not None:
                 also(draft)
-            rest = history.write(draft, record["history"], self._removed_next())
+            rest, hashes = history.write(draft, record["history"], self._removed_next())
             split = {"rows": len(record["history"]), "history": rest, "leaves": numbers}
             content = {**record, **split, "fingerprint": self.fingerprint, "versions": versions()}
-            (draft / "record.json").write_text(json.dumps(content))
-            for file in draft.iterdir():
-                _flush(file)
-            _flush(draft)
+            hashes["record.json"] = files.write(draft / "record.json", json.dumps(content).encode())
+            manifest.write(draft, {**hashes, "arrays.npz": file.digest})
+            files.flush(draft)
             place = self.directory / f"ckpt-{k:08d}"
-            shutil.rmtree(place, ignore_errors=True)
-            draft.rename(place)
-            _flush(self.directory)
+            if place.name in files.names(self.directory):
+                files.remove_tree(place)
+            files.rename(draft, place)
+            files.flush(self.directory)
             self._intact.add(place)
         except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
+            files.try_to_remove(draft)
             raise
         return place
 
@@ -111,19 +116,20 @@ class Store:
         """
         for place in self._places():
             try:
-                record = _read_record(place)
-            except DAMAGE as error:
+                contents = _read(place)
+                record = json.loads(contents["record.json"])
+            except manifest.DamageError as error:
                 _damaged(place, error)
                 continue
             self._compare(place, record)
+            with np.load(io.BytesIO(contents["arrays.npz"]), allow_pickle=False) as file:
+                distinct = {name: tf.constant(file[name]) for name in file.files}
+            arrays = nest.pack(template, [distinct[str(i)] for i in record["leaves"]])
+            rows = history.read(contents, record["history"], record["rows"])
             try:
-                with np.load(place / "arrays.npz", allow_pickle=False) as file:
-                    distinct = {name: tf.constant(file[name]) for name in file.files}
-                arrays = nest.pack(template, [distinct[str(i)] for i in record.get("leaves", range(len(distinct)))])
-                rows = history.read(place, record["history"], record["rows"])
                 if also is not None:
                     also(place)
-            except (*DAMAGE, tf.errors.OpError, AssertionError) as error:
+            except (OSError, tf.errors.OpError) as error:
                 _damaged(place, error)
                 continue
             self._intact.add(place)
@@ -134,12 +140,23 @@ class Store:
         """Removes the checkpoints of this problem; refuses to remove those of another."""
         for place in self._places():
             try:
-                record = _read_record(place)
-            except DAMAGE:  # nothing worth keeping
+                record = json.loads(_read(place)["record.json"])
+            except manifest.DamageError:  # nothing worth keeping
                 continue
             self._compare(place, record)
         for place in self._places():
-            shutil.rmtree(place)
+            files.remove_tree(place)
+
+    def unusable(self, error: OSError) -> CheckpointError:
+        """The error for a directory that this process cannot lock, create or read."""
+        try:
+            newest = next(iter(self._places()), None)
+        except OSError:
+            newest = None
+        advice = f"{newest} is there: copy the directory to another place to resume from it" if newest else "choose another"
+        return CheckpointError(
+            f"checkpoint_dir is {str(self.directory)!r}, which cannot be used ({error}); {advice}. Nothing was changed."
+        )
 
     def _removed_next(self) -> Path | None:
         """The checkpoint whose files the next one may share; those that stay share none, so that damage hits only one."""
@@ -147,14 +164,15 @@ class Store:
         return place if place in self._intact else None
 
     def _places(self) -> list[Path]:
-        return sorted(self.directory.glob("ckpt-" + "[0-9]" * 8), reverse=True)
+        found = files.names(self.directory) if self.directory.is_dir() else []
+        return [self.directory / name for name in reversed(found) if PLACE.fullmatch(name)]
 
     def _compare(self, place: Path, record: dict[str, Any]) -> None:
         saved, now = record.get("fingerprint", {}), self.fingerprint
         same_versions = record.get("versions") == versions()
         different = [key for key in sorted({*saved, *now}) if saved.get(key) != now.get(key)]
-        if different == [GRAPH] and not same_versions:
-            different = []  # the warning below says so
+        if not same_versions:
+            different = [key for key in different if not key.startswith(GRAPH)]  # the warning below says so
         if different:
             pairs = "; ".join(f"{key}: {saved.get(key)!s:.300} there, {now.get(key)!s:.300} now" for key in different)
             raise ValueError(
@@ -177,7 +195,8 @@ def _numbers(leaves: list[Any]) -> list[int]:
 
 def versions() -> dict[str, str]:
     """Versions that can change the last bits of a result."""
-    return {"tensorflow": tf.__version__, "numpy": np.__version__, "machine": platform.machine()}
+    packages = {"tensorflow": tf.__version__, "keras": importlib.metadata.version("keras"), "numpy": np.__version__}
+    return {**packages, "machine": platform.machine()}
 
 
 def digest(arrays: Nest) -> str:
@@ -192,17 +211,15 @@ def _damaged(place: Path, error: Exception) -> None:
     warnings.warn(f"checkpoint {place} is damaged ({error}); using the one before it.", stacklevel=4)
 
 
-def _read_record(place: Path) -> dict[str, Any]:
-    record = json.loads((place / "record.json").read_text())
-    if not isinstance(record, dict):
-        raise ValueError(f"record.json holds {record!r:.40}")
-    return record
-
-
-def _flush(path: Path) -> None:
-    """Waits until the file is on disk: a rename that survives a crash without its contents leaves a damaged checkpoint."""
-    descriptor = os.open(path, os.O_RDONLY)
+def _read(place: Path) -> dict[str, bytes]:
+    """The files of a checkpoint, verified; `DamageError` if one has changed."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        verifiable = manifest.is_there(place)
+    except OSError as error:
+        raise manifest.DamageError(f"it cannot be read: {error}") from error
+    if not verifiable:
+        raise ValueError(
+            f"checkpoint_dir: {place} has no {manifest.NAME}: an early version of rfho2 wrote it, or the file was removed. "
+            f"Nothing shows whether it is intact. Nothing was changed. Use another directory, or remove this one."
+        )
+    return manifest.read(place)

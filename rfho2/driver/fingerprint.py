@@ -1,4 +1,4 @@
-"""What identifies the initial params of a run: their values, and for a function of the hyper-iteration its graph too."""
+"""What identifies a run: the values of its initial params, and the graphs of its problem with the data that they capture."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from rfho2.core.types import Nest
+from rfho2.batches import Stream
+from rfho2.core import nest
+from rfho2.core.compiled import graph_function, is_dtensor
+from rfho2.core.types import Hypers, Nest
 from rfho2.driver.checkpoint_store import GRAPH, digest
 from rfho2.hypergradients.episodes import params_at
+from rfho2.problem import Problem
 
 EPISODES = 3  # values of a function that are compared
+INDEX = tf.TensorSpec([], tf.int32)
 MACHINE = ("config_proto", "executor_type")  # attributes that describe the machine instead of the function
 
 
@@ -21,10 +26,39 @@ def of_params(params: Nest | Callable[[tf.Tensor], Nest]) -> dict[str, str]:
     if not callable(params):
         return {"initial params": digest(params)}
     values = [params_at(params, k) for k in range(EPISODES)]
-    return {"initial params": digest(values), GRAPH: of_function(params, tf.TensorSpec([], tf.int32))}
+    return {"initial params": digest(values), f"{GRAPH}the initial params": of_function(params, INDEX)}
 
 
-def of_function(function: Callable[..., Nest], *specs: tf.TensorSpec) -> str:
+def of_problem(problem: Any, params: Nest, hypers: Hypers) -> dict[str, str]:
+    """Hashes of the graphs of dynamics, objectives and batches, with the tensors that they capture, such as the data.
+
+    Streams of batches are not looked into, nor are data that are divided over a mesh, of which each process sees only its
+    own part, nor the values of variables.
+    """
+    if not isinstance(problem, Problem):  # an engine of the user's own may have another description of what it solves
+        return {}
+    params, hypers = (nest.map(_spec, part) for part in (params, dict(hypers)))
+    dynamics, hashes = problem.dynamics, {}
+    hashes["the initial state"], state = _traced(dynamics.init, params, hypers)
+    if isinstance(problem.batches, Stream):
+        batch = problem.batches.spec
+    else:
+        hashes["the training batches"], batch = _traced(problem.batch, INDEX, INDEX)
+    hashes["a training step"], _ = _traced(dynamics.step, state, hypers, batch, INDEX)
+    for term in problem.terms(hypers):
+        name = f" '{term.name}'" if term.name else ""
+        objective = lambda state, hypers, batch, term=term: term.fn(dynamics.params(state), hypers, batch)  # noqa: E731
+        hashes[f"the validation batches{name}"], batch = _traced(term.batch, INDEX)
+        hashes[f"the objective{name}"], _ = _traced(objective, state, hypers, batch)
+    return {GRAPH + name: hashed for name, hashed in hashes.items()}
+
+
+def _spec(leaf: Any) -> Any:
+    """The shape and dtype of a tensor; None, which stands for a batch that is not there, stays None."""
+    return None if leaf is None else tf.TensorSpec(leaf.shape, leaf.dtype)
+
+
+def of_function(function: Callable[..., Nest], *specs: Nest) -> str:
     """A hash of the graph of a function of tensors, with the tensors that it captures.
 
     Each node is hashed with the hashes of its inputs: neither names, which hold counters, nor the order of the nodes matter,
@@ -34,14 +68,25 @@ def of_function(function: Callable[..., Nest], *specs: tf.TensorSpec) -> str:
     >>> plus == of_function(lambda y: y + 1.0, tf.TensorSpec([])), plus == of_function(lambda x: x + 2.0, tf.TensorSpec([]))
     (True, False)
     """
-    concrete = tf.function(function, autograph=False).get_concrete_function(*specs)
+    return _traced(function, *specs)[0]
+
+
+def _traced(function: Callable[..., Nest], *specs: Nest) -> tuple[str, Nest]:
+    """The hash of the graph of a function, and the specs of what it returns."""
+    concrete = graph_function(function).get_concrete_function(*specs)
     graph = concrete.graph.as_graph_def()
     given = len(concrete.inputs) - len(concrete.captured_inputs)
     known = {_node(tensor.name): f"argument {i}" for i, tensor in enumerate(concrete.inputs)}
     for tensor, value in zip(concrete.inputs[given:], concrete.captured_inputs, strict=True):
-        known[_node(tensor.name)] = _hash(value.dtype.name, value.shape, "" if value.dtype == tf.resource else digest(value))
+        known[_node(tensor.name)] = _hash(value.dtype.name, value.shape, _contents(value))
     hashes = _hash_nodes(graph.node, known, _Functions(graph.library.function))
-    return _hash(*(_hash_input(tensor.name, hashes) for tensor in concrete.outputs))
+    outputs = nest.map(_spec, concrete.structured_outputs)
+    return _hash(*(_hash_input(tensor.name, hashes) for tensor in concrete.outputs)), outputs
+
+
+def _contents(captured: Any) -> str:
+    """A hash of a captured tensor; empty for variables and streams, and for data that are divided over a mesh."""
+    return "" if captured.dtype in (tf.resource, tf.variant) or is_dtensor(captured) else digest(captured)
 
 
 class _Functions(dict[str, str]):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rfho2.core import files
+
 Rows = list[dict[str, Any]]
 ROWS = 256  # per piece
+PREFIX = "history-"
 
 
-def write(place: Path, history: Rows, earlier: Path | None) -> Rows:
-    """Writes the complete pieces of a history to one file each, and returns the remaining rows.
+def write(place: Path, history: Rows, earlier: Path | None) -> tuple[Rows, dict[str, str]]:
+    """Writes the complete pieces of a history to one file each; returns the remaining rows, and the hashes of new files.
 
     Args:
       place: the directory to write to.
@@ -20,24 +23,18 @@ def write(place: Path, history: Rows, earlier: Path | None) -> Rows:
       earlier: a directory with the first pieces of the same history, which are linked instead of written again, or None.
     """
     whole = len(history) - len(history) % ROWS
+    hashes = {}
     for first in range(0, whole, ROWS):
-        name = f"history-{first:08d}.json"
-        if earlier is None or not _link(earlier / name, place / name):
-            (place / name).write_text(json.dumps(history[first : first + ROWS]))
-    return history[whole:]
+        name = f"{PREFIX}{first:08d}.json"
+        if earlier is None or not files.link(earlier / name, place / name):
+            hashes[name] = files.write(place / name, json.dumps(history[first : first + ROWS]).encode())
+    return history[whole:], hashes
 
 
-def read(place: Path, rest: Rows, length: int) -> Rows:
-    """All rows, from the pieces and `rest`; an error unless there are `length` of them."""
-    history = [row for piece in sorted(place.glob("history-*.json")) for row in json.loads(piece.read_text())] + rest
+def read(contents: Mapping[str, bytes], rest: Rows, length: int) -> Rows:
+    """All rows, from the pieces among the files of a checkpoint and `rest`; an error unless there are `length` of them."""
+    pieces = [contents[name] for name in sorted(contents) if name.startswith(PREFIX)]
+    history = [row for piece in pieces for row in json.loads(piece)] + rest
     if len(history) != length:
         raise ValueError(f"the history has {len(history)} of {length} rows")
     return history
-
-
-def _link(existing: Path, new: Path) -> bool:
-    try:
-        os.link(existing, new)
-    except OSError:  # there is no such piece, or the file system has no hard links
-        return False
-    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -130,16 +131,21 @@ class HyperOptimizer:
         if checkpoint_dir is None:
             return self._run(run_state, iterations, config, None, checkpoint_every)
         initial = {**fingerprint.of_params(start), "initial hypers": digest(hypers)}
-        store = Store(checkpoint_dir, {**config, "state": nest.signature(run_state.state), **initial}, keep)
+        graphs = fingerprint.of_problem(self.engine.problem, first, hypers)
+        store = Store(checkpoint_dir, {**config, "state": nest.signature(run_state.state), **initial, **graphs}, keep)
         self._check_stream(store)
         if not self.engine.writes:  # every process of a mesh resumes from the same checkpoint, which one of them writes
             run_state = self._load(store, run_state) if resume else run_state
             return self._run(run_state, iterations, config, None, checkpoint_every)
-        with locks.held(checkpoint_dir, "checkpoint_dir"):
-            if resume:
-                run_state = self._load(store, run_state)
-            else:
-                store.clear()
+        with contextlib.ExitStack() as lock:
+            try:
+                lock.enter_context(locks.held(checkpoint_dir, "checkpoint_dir"))
+                if resume:
+                    run_state = self._load(store, run_state)
+                else:
+                    store.clear()
+            except OSError as error:
+                raise store.unusable(error) from error
             return self._run(run_state, iterations, config, store, checkpoint_every)
 
     def _run(self, now: RunState, iterations: int, config: dict[str, Any], store: Store | None, every: int) -> Result:

@@ -8,6 +8,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from rfho2.core import files
+
 try:
     import fcntl
 except ImportError:  # on Windows: nothing keeps a second process out there
@@ -32,8 +34,8 @@ def held(directory: str | os.PathLike[str], argument: str) -> Iterator[None]:
       argument: the argument by which the user named it, for the error message.
     """
     place = Path(directory)
-    place.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(place / NAME, os.O_RDWR | os.O_CREAT, 0o666)
+    files.make_directory(place)
+    descriptor = files.system.open(place / NAME, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         if fcntl is not None:
             try:
@@ -44,8 +46,10 @@ def held(directory: str | os.PathLike[str], argument: str) -> Iterator[None]:
                     f"{argument} is {str(place)!r}, which {owner} is using. Wait until it has finished, or choose another "
                     f"directory. Nothing was changed."
                 ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # on a full disk the lock holds without the name of its owner
+            files.system.ftruncate(descriptor, 0)
+            files.system.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         yield
     finally:
-        os.close(descriptor)  # releases the lock
+        with contextlib.suppress(OSError):
+            files.system.close(descriptor)  # releases the lock

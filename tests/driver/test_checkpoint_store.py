@@ -1,6 +1,5 @@
 """Checkpoints on disk: which are kept, what happens to damaged ones, and what else may lie in their directory."""
 
-import json
 import os
 import shutil
 import warnings
@@ -10,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2.driver import checkpoint_store
 from rfho2.driver.checkpoint_store import Store
 from tests.support.checkpoints import (
     TOTAL,
@@ -17,6 +17,7 @@ from tests.support.checkpoints import (
     assert_identical,
     broken,
     checkpoint,
+    contents,
     halve,
     numbers,
     run,
@@ -33,6 +34,12 @@ def flip(file):
     file.write_bytes(data)
 
 
+def replace(file, old, new):
+    data = file.read_bytes()
+    assert old in data
+    file.write_bytes(data.replace(old, new, 1))
+
+
 DAMAGE = {
     "arrays truncated": lambda place: halve(place / "arrays.npz"),
     "arrays empty": lambda place: (place / "arrays.npz").write_bytes(b""),
@@ -45,6 +52,17 @@ DAMAGE = {
     "record of zeros": lambda place: (place / "record.json").write_bytes(bytes(100)),
     "record not a dict": lambda place: (place / "record.json").write_text("null"),
     "record missing": lambda place: (place / "record.json").unlink(),
+    "record of the checkpoint before": lambda place: shutil.copy(checkpoint(place.parent, 3) / "record.json", place),
+    "arrays of the checkpoint before": lambda place: shutil.copy(checkpoint(place.parent, 3) / "arrays.npz", place),
+    "record nested deeply": lambda place: (place / "record.json").write_bytes(b"[" * 100_000),
+    "record with another k": lambda place: replace(place / "record.json", b'"k": 4', b'"k": 1000000000'),
+    "arrays encrypted": lambda place: replace(
+        place / "arrays.npz", b"PK\x01\x02-\x03-\x00\x08", b"PK\x01\x02-\x03-\x00\x09"
+    ),
+    "manifest truncated": lambda place: halve(place / "manifest.sha256"),
+    "manifest empty": lambda place: (place / "manifest.sha256").write_bytes(b""),
+    "manifest not text": lambda place: (place / "manifest.sha256").write_bytes(b"\xff\xfe\x00garbage\n"),
+    "manifest of the checkpoint before": lambda place: shutil.copy(checkpoint(place.parent, 3) / "manifest.sha256", place),
 }
 
 
@@ -123,15 +141,15 @@ def test_a_leaf_that_occurs_twice_is_stored_once(tmp_path):
         np.testing.assert_array_equal(leaf, shared)
 
 
-def test_a_checkpoint_that_stores_every_leaf_is_read(tmp_path):
-    """As earlier versions wrote them."""
-    store, arrays = Store(tmp_path, {}), [tf.constant(1.0), tf.constant([2.0, 3.0])]
-    store.save(1, arrays, {"history": []})
-    file = tmp_path / "ckpt-00000001" / "record.json"
-    record = json.loads(file.read_text())
-    assert record.pop("leaves") == [0, 1]
-    file.write_text(json.dumps(record))
-    tf.nest.map_structure(np.testing.assert_array_equal, store.load([0, 0])[0], arrays)
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_checkpoint_without_a_manifest_is_refused(resume, four, tmp_path):
+    """Early versions wrote none; to start afresh would remove what nobody has looked at."""
+    place = shutil.copytree(four, tmp_path / "copy")
+    (checkpoint(place, 4) / "manifest.sha256").unlink()
+    before = contents(place)
+    with pytest.raises(ValueError, match=r"ckpt-00000004 has no manifest\.sha256: .* Nothing was changed"):
+        run(place, resume=resume)
+    assert contents(place) == before
 
 
 def test_a_state_in_real_time_is_stored_once(tmp_path):
@@ -254,13 +272,11 @@ def test_other_files_in_the_directory_are_left_alone(tmp_path):
 # Versions
 
 
-def test_a_checkpoint_of_another_version_is_used_with_a_warning(tmp_path):
-    run(tmp_path, 3)
-    file = checkpoint(tmp_path, 3) / "record.json"
-    record = json.loads(file.read_text())
-    assert record["versions"]["tensorflow"] == tf.__version__
-    record["versions"]["tensorflow"] = "2.0.0"
-    file.write_text(json.dumps(record))
+def test_a_checkpoint_of_another_version_is_used_with_a_warning(tmp_path, monkeypatch):
+    assert checkpoint_store.versions()["tensorflow"] == tf.__version__
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_store, "versions", lambda: {"tensorflow": "2.0.0"})
+        run(tmp_path, 3)
     with pytest.warns(UserWarning, match=r"written with .*2\.0\.0"):
         result = run(tmp_path)
     assert_identical(result, straight())

@@ -29,10 +29,12 @@ def test_what_is_written_can_be_read_whatever_an_earlier_checkpoint_shares(tmp_p
             place.mkdir()
             if shared is not None:
                 history.write(earlier, ROWS[: min(shared, length)], None)
-            rest = history.write(place, ROWS[:length], None if shared is None else earlier)
+            rest, new = history.write(place, ROWS[:length], None if shared is None else earlier)
             assert len(rest) < 2, (length, shared)
             shutil.rmtree(earlier)  # as happens to old checkpoints
-            assert history.read(place, rest, length) == ROWS[:length], (length, shared)
+            contents = {path.name: path.read_bytes() for path in place.iterdir()}
+            assert new.keys() <= contents.keys()
+            assert history.read(contents, rest, length) == ROWS[:length], (length, shared)
 
 
 def test_pieces_are_linked_and_not_written_again(tmp_path):

@@ -1,11 +1,26 @@
 """A checkpoint directory that belongs to another problem is rejected, and nothing in it changes."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from tests.support.checkpoints import HYPERS, adam, contents, engine, problem, run
+from rfho2.driver import fingerprint
+from tests.support.checkpoints import (
+    HYPERS,
+    TARGET,
+    Start,
+    adam,
+    contents,
+    engine,
+    loss,
+    objective,
+    one_by_one,
+    problem,
+    run,
+)
 
 CHANGES = {  # name: (settings of `run` with one change, what the error names)
     "steps": (lambda: {"case": rf.reverse(problem(steps=4), jit_compile=False)}, "steps"),
@@ -22,6 +37,62 @@ CHANGES = {  # name: (settings of `run` with one change, what the error names)
     "log scale": (lambda: {"optimizer": adam(log_scale=["lr"])}, "log_scale"),
     "constraint": (lambda: {"optimizer": adam(high=2.0)}, "2.0"),
 }
+
+
+def altered(**changes):
+    """The usual problem with other functions, or other data."""
+    return {"case": rf.reverse(dataclasses.replace(problem(), **changes), jit_compile=False)}
+
+
+DATA = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
+GRAPHS = {  # name: (settings with one change, what the error names)
+    "another loss": (
+        lambda: altered(dynamics=rf.gradient_descent(lambda w, h, batch: 1.001 * loss(w, h, batch), "lr")),
+        "graph of a training step",
+    ),
+    "another objective": (lambda: altered(objective=lambda w, h, b: objective(w, h, b) ** 2), "graph of the objective"),
+    "other data": (
+        lambda: altered(batches=one_by_one(tf.constant(TARGET + DATA, tf.float32))),
+        "graph of the training batches",
+    ),
+    "other validation data": (lambda: altered(validation=one_by_one(tf.constant(DATA))), "graph of the validation batches"),
+    "another start": (
+        lambda: altered(dynamics=problem().dynamics._replace(init=lambda params, hypers: 2.0 * params)),
+        "graph of the initial state",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_another_loss_or_other_data_are_another_problem(name, tmp_path):
+    run(tmp_path, 2)
+    before = contents(tmp_path)
+    changed, told = GRAPHS[name]
+    with pytest.raises(ValueError, match=rf"another problem \({told}: ") as caught:
+        run(tmp_path, 4, **changed())
+    assert str(caught.value).count("graph of") == 1, "nothing else differs"
+    assert contents(tmp_path) == before
+
+
+def test_the_same_problem_built_anew_is_the_same(tmp_path):
+    run(tmp_path, 2)
+    start = Start()
+    run(tmp_path, 4, **altered(), callbacks=[start])
+    assert start.first == 2
+
+
+def test_a_change_in_one_number_of_a_large_data_set_is_noticed():
+    def of(data):
+        batches = rf.batches.shuffled(tf.constant(data), 10, 0)
+        changed = dataclasses.replace(problem(), batches=batches)
+        return fingerprint.of_problem(changed, tf.zeros(3), {"lr": tf.constant(0.1), "weights": tf.ones(3)})
+
+    data = np.zeros((5000, 3), np.float32)
+    other = data.copy()
+    other[4321, 1] = 1e-30
+    assert of(data) == of(data.copy())
+    differing = {part for part, hashed in of(data).items() if of(other)[part] != hashed}
+    assert differing == {"graph of the training batches"}
 
 
 def test_the_directory_of_another_problem_is_rejected_and_left_alone(tmp_path):

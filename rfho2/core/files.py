@@ -1,0 +1,158 @@
+"""Every file operation that a run depends on, in one place, so that a test can make each of them fail."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+system: Any = os  # a test replaces it by one whose n-th operation fails
+CHUNK = 1 << 20
+NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
+APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+
+
+class Writer(io.RawIOBase):
+    """A file that is being written from its start to its end, and the hash of what has been written to it."""
+
+    def __init__(self, descriptor: int):
+        super().__init__()
+        self._descriptor = descriptor
+        self._sha = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        """Writes all of the data: the system may write less than it is asked to."""
+        view = memoryview(data).cast("B")
+        self._sha.update(view)
+        rest = view
+        while len(rest):
+            rest = rest[system.write(self._descriptor, rest) :]
+        return len(view)
+
+    def writable(self) -> bool:
+        """Yes; it can be neither read nor sought in."""
+        return True
+
+    @property
+    def digest(self) -> str:
+        """SHA-256, in hexadecimal."""
+        return self._sha.hexdigest()
+
+
+@contextlib.contextmanager
+def writing(path: Path, flags: int = NEW, durable: bool = True) -> Iterator[Writer]:
+    """A new file, or the end of an old one; when the block ends, its contents are on the disk, if `durable`."""
+    descriptor = system.open(path, flags, 0o666)
+    try:
+        yield Writer(descriptor)
+        if durable:
+            system.fsync(descriptor)
+    finally:
+        system.close(descriptor)
+
+
+def write(path: Path, data: bytes, durable: bool = True) -> str:
+    """Writes a file, and returns the SHA-256 of its contents."""
+    with writing(path, durable=durable) as file:
+        file.write(data)
+    return file.digest
+
+
+def append(path: Path, data: bytes) -> None:
+    """Adds to the end of a file, in one piece."""
+    with writing(path, APPEND, durable=False) as file:
+        file.write(data)
+
+
+def read(path: Path) -> bytes:
+    """The contents of a file."""
+    descriptor = system.open(path, READ)
+    try:
+        parts = []
+        while part := system.read(descriptor, CHUNK):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        system.close(descriptor)
+
+
+def flush(path: Path) -> None:
+    """Waits until a file or a directory is on the disk: a rename without its contents would be a damaged file."""
+    descriptor = system.open(path, os.O_RDONLY)
+    try:
+        system.fsync(descriptor)
+    finally:
+        system.close(descriptor)
+
+
+def make_directory(path: Path) -> None:
+    """Creates a directory and those above it, unless they are there."""
+    for parent in (*reversed(path.parents), path):
+        with contextlib.suppress(FileExistsError):
+            if not parent.is_dir():
+                system.mkdir(parent)
+
+
+def draft_directory(parent: Path, prefix: str) -> Path:
+    """A new, empty directory with a name of its own."""
+    while True:
+        place = parent / (prefix + secrets.token_hex(8))
+        with contextlib.suppress(FileExistsError):
+            system.mkdir(place, 0o700)
+            return place
+
+
+def names(directory: Path) -> list[str]:
+    """What is in a directory, sorted."""
+    return sorted(system.listdir(directory))
+
+
+def files_below(directory: Path) -> list[Path]:
+    """All files in a directory and in those below it."""
+    found = []
+    for name in names(directory):
+        place = directory / name
+        found += files_below(place) if _is_directory(place) else [place]
+    return found
+
+
+def rename(old: Path, new: Path) -> None:
+    """Moves a file or directory, at once or not at all; an existing file is replaced."""
+    system.replace(old, new)
+
+
+def link(existing: Path, new: Path) -> bool:
+    """Makes a second name for a file, if the file is there and its file system can do that."""
+    try:
+        system.link(existing, new)
+    except OSError:
+        return False
+    return True
+
+
+def remove_tree(place: Path) -> None:
+    """Removes a directory and everything in it; an error leaves the rest."""
+    for name in names(place):
+        inside = place / name
+        if _is_directory(inside):
+            remove_tree(inside)
+        else:
+            system.unlink(inside)
+    system.rmdir(place)
+
+
+def try_to_remove(place: Path) -> None:
+    """As `remove_tree`, but whatever cannot be removed stays."""
+    with contextlib.suppress(OSError):
+        remove_tree(place)
+
+
+def _is_directory(place: Path) -> bool:
+    return stat.S_ISDIR(system.lstat(place).st_mode)

@@ -1,0 +1,66 @@
+"""The manifest of a checkpoint: the SHA-256 of each of its files, and of the manifest itself, so that no damage goes unseen.
+
+Plain lines, "<hash>  <file>", as `sha256sum` prints them; the last line has the hash of the lines above it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path, PurePosixPath
+
+from rfho2.core import files
+
+NAME = "manifest.sha256"
+ITSELF = "(the lines above)"
+
+
+class DamageError(ValueError):
+    """A file is not what was written."""
+
+
+def write(place: Path, known: dict[str, str]) -> None:
+    """Writes the manifest of everything in a directory; `known` has hashes that need not be computed again."""
+    hashes = dict(known)
+    for path in files.files_below(place):
+        name = path.relative_to(place).as_posix()
+        if name not in hashes:
+            hashes[name] = _hash(files.read(path))
+            files.flush(path)
+    lines = "".join(f"{hashes[name]}  {name}\n" for name in sorted(hashes)).encode()
+    files.write(place / NAME, lines + f"{_hash(lines)}  {ITSELF}\n".encode())
+
+
+def read(place: Path) -> dict[str, bytes]:
+    """The contents of all files that the manifest lists, by name; `DamageError` if any byte has changed."""
+    contents = {}
+    for name, expected in _hashes(place).items():
+        try:
+            data = files.read(place / PurePosixPath(name))
+        except OSError as error:
+            raise DamageError(f"{name} cannot be read: {error}") from error
+        if _hash(data) != expected:
+            raise DamageError(f"{name} has changed since it was written")
+        contents[name] = data
+    return contents
+
+
+def is_there(place: Path) -> bool:
+    """Whether a directory has a manifest; checkpoints of early versions have none."""
+    return NAME in files.names(place)
+
+
+def _hashes(place: Path) -> dict[str, str]:
+    try:
+        data = files.read(place / NAME)
+    except OSError as error:
+        raise DamageError(f"{NAME} cannot be read: {error}") from error
+    above, _, last = data.rstrip(b"\n").rpartition(b"\n")
+    lines = above + b"\n"
+    if last != f"{_hash(lines)}  {ITSELF}".encode() or not data.endswith(b"\n"):
+        raise DamageError(f"{NAME} has changed since it was written")
+    pairs = [line.split("  ", 1) for line in lines.decode().splitlines()]
+    return {name: hashed for hashed, name in pairs}
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
