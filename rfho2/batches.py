@@ -253,4 +253,9 @@ def _hash(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
 
 def _tensors(data: Nest) -> Nest:
     """Converts the leaves to tensors once: arrays captured by a graph would be copied into it as constants."""
+    for path, leaf in nest.leaves_with_path(data):
+        if isinstance(leaf, tf.RaggedTensor):
+            raise TypeError(
+                f"data: leaf '{path}' is a RaggedTensor; batches are dense. Pass leaf.to_tensor() and a mask of its padding."
+            )
     return nest.map(tf.convert_to_tensor, data)

@@ -30,7 +30,7 @@ PROJECTIONS: dict[str, tuple[rf.Constraint, tuple[int, ...]]] = {
 class Config:
     """What is measured."""
 
-    steps: int = setting(100, "Training steps in each measurement.")
+    steps: int = setting(100, "Training steps in each measurement.", at_least=1)
     memory: bool = setting(False, "Measure only the memory of reverse mode.")
 
 

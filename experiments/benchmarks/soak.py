@@ -38,7 +38,7 @@ class Config:
     hyper_iterations: int = setting(300, "Hyper-iterations of the run.", at_least=4)
     kills: int = setting(200, "Number of kills.", at_least=0)
     hidden: int = setting(30, "Units of the network.", at_least=1)
-    seed: int = setting(0, "Seed of the moments of the kills.")
+    seed: int = setting(0, "Seed of the moments of the kills.", at_least=0)
 
 
 class Growth(NamedTuple):

@@ -75,12 +75,21 @@ def _ending_in_one_sentence() -> Iterator[None]:
     try:
         yield
     except (DataError, locks.InUseError, OSError) as error:
-        print(error, file=sys.stderr)
+        print(_sentence(error), file=sys.stderr)
         sys.exit(1)
     except (KeyboardInterrupt, preemption.Terminated) as stopped:
         arguments = [argument for argument in sys.argv[1:] if argument.lstrip("-") not in ("noresume", "resume=false")]
         print(f"\nStopped; everything finished is kept. To go on, run again: {command(arguments)}", file=sys.stderr)
         sys.exit(130 if isinstance(stopped, KeyboardInterrupt) else stopped.code)
+
+
+def _sentence(error: Exception) -> str:
+    """The message of an error; one of the operating system says only a number, a reason and a file."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return (
+            f"{error.filename} cannot be used: {error.strerror}. Choose another directory, such as --output_dir=results/new."
+        )
+    return str(error)
 
 
 def command(arguments: Sequence[str]) -> str:

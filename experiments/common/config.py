@@ -95,8 +95,8 @@ def from_flags(config: type[T], presets: Mapping[str, T] | None = None, flag_val
 
 def given_settings(config: type, flag_values: flags.FlagValues = FLAGS) -> dict[str, Any]:
     """The values of a config's flags that are not None, by field."""
-    values = {field.name: (flag_values[field.name].value, kind) for field, kind in _fields(config)}
-    return {name: _converted(name, value, kind) for name, (value, kind) in values.items() if value is not None}
+    values = [(field, flag_values[field.name].value, kind) for field, kind in _fields(config)]
+    return {field.name: _converted(field, value, kind) for field, value, kind in values if value is not None}
 
 
 class _Kind(NamedTuple):
@@ -139,10 +139,18 @@ def _define(field: dataclasses.Field, kind: _Kind, default: Any, flag_values: fl
         define(name, default, text, field.metadata["at_least"], field.metadata["at_most"], flag_values)
 
 
-def _converted(name: str, value: Any, kind: _Kind) -> Any:
+def _converted(field: dataclasses.Field, value: Any, kind: _Kind) -> Any:
+    """The value of a flag as the field wants it; absl checks the bounds of single numbers, but not those of lists."""
     if not kind.several:
         return value
+    given = f"--{field.name} is {','.join(map(str, value))!r}"
     try:
-        return tuple(kind.scalar(item) for item in value)
+        items = tuple(kind.scalar(item) for item in value)
     except ValueError:
-        raise DataError(f"--{name} is {','.join(map(str, value))!r}, not a comma-separated list of numbers.") from None
+        numbers = "whole numbers" if kind.scalar is int else "numbers"
+        raise DataError(f"{given}, not a comma-separated list of {numbers}.") from None
+    low, high = field.metadata["at_least"], field.metadata["at_most"]
+    if any((low is not None and not item >= low) or (high is not None and not item <= high) for item in items):
+        bounds = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
+        raise DataError(f"{given}; every one has to be {' and '.join(bounds)}.")
+    return items

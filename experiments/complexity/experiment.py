@@ -26,10 +26,12 @@ class Config:
 
     steps: int = setting(1000, "T: inner steps.", at_least=1)
     hypers: tuple[int, ...] = setting(
-        (2, 5, 10, 22, 50, 100, 200, 500, 1000, 2000, 5000), "Numbers m of hypers to measure times for."
+        (2, 5, 10, 22, 50, 100, 200, 500, 1000, 2000, 5000), "Numbers m of hypers to measure times for.", at_least=1
     )
     hidden: int = setting(200, "Hidden units where times are measured, in each of two layers.", at_least=1)
-    widths: tuple[int, ...] = setting((171, 304, 496, 810), "Hidden units to measure memory for, with two hypers.")
+    widths: tuple[int, ...] = setting(
+        (171, 304, 496, 810), "Hidden units to measure memory for, with two hypers.", at_least=1
+    )
     truncate: int = setting(100, "k: steps that truncated reverse mode looks back.", at_least=1)
     rounds: int = setting(2, "Timed calls, of which the best counts.", at_least=1)
     budget: float = setting(40.0, "Seconds that a timed call may take; longer ones are extrapolated.", at_least=0.0)

@@ -29,8 +29,8 @@ from rfho2.core.types import Hypers, Nest
 class Config:
     """Everything that the results depend on."""
 
-    radius: tuple[float, ...] = setting((1000.0,), "Bounds R on the sum of the weights, one run for each.")
-    seeds: tuple[int, ...] = setting((0,), "Seeds of the split and the corruption, one run for each.")
+    radius: tuple[float, ...] = setting((1000.0,), "Bounds R on the sum of the weights, one run for each.", at_least=1e-6)
+    seeds: tuple[int, ...] = setting((0,), "Seeds of the split and the corruption, one run for each.", at_least=0)
     steps: int = setting(50, "T: inner gradient-descent steps, from zero in every hyper-iteration.", at_least=1)
     inner_rate: float = setting(
         0.2, "The inner learning rate is inner_rate N / R, because the weights start at R / N.", at_least=0.0

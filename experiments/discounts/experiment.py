@@ -42,7 +42,9 @@ Planned = tuple[str, int, "Setting", Callable[[], Record]]
 class Config:
     """Everything that the results depend on."""
 
-    discounts: tuple[float, ...] = setting((0.0, 0.9, 0.99, 1.0), "Discounts of Z; each but 0 runs with and without carry.")
+    discounts: tuple[float, ...] = setting(
+        (0.0, 0.9, 0.99, 1.0), "Discounts of Z; each but 0 runs with and without carry.", at_least=0.0
+    )
     hyper_batch: int = setting(20, "Steps between two updates of the hypers.", at_least=1)
     last: int = setting(5, "Hyper-batches at the end, over which the validation loss is averaged.", at_least=1)
     train: int = setting(5_000, "Digits to train on.", at_least=1)
@@ -50,15 +52,15 @@ class Config:
     epochs: int = setting(5, "Epochs of each training on digits.", at_least=1)
     batch_size: int = setting(50, "Digits in a training batch.", at_least=1)
     reference_rate: float = setting(
-        0.05, "About the best fixed learning rate on digits; the starts are wrong by factors of it."
+        0.05, "About the best fixed learning rate on digits; the starts are wrong by factors of it.", at_least=0.0
     )
-    seeds: tuple[int, ...] = setting((0, 1, 2), "Seeds on digits.")
+    seeds: tuple[int, ...] = setting((0, 1, 2), "Seeds on digits.", at_least=0)
     speakers: int = setting(8, "Speakers of the synthetic speech.", at_least=3)
     sentences: int = setting(8, "Sentences of each of them.", at_least=1)
     width: int = setting(32, "Units of each layer of the phone network.", at_least=1)
     frames: int = setting(200, "Frames in a training batch.", at_least=1)
     steps: int = setting(1000, "Training steps on phones.", at_least=1)
-    phone_seeds: tuple[int, ...] = setting((0, 1), "Seeds on phones.")
+    phone_seeds: tuple[int, ...] = setting((0, 1), "Seeds on phones.", at_least=0)
 
 
 PRESETS = {

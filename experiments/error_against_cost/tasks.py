@@ -23,18 +23,22 @@ class Config:
 
     digits: int = setting(5000, "Digits to train on, each with a weight, and as many for validation.", at_least=2)
     features: tuple[int, ...] = setting(
-        (20, 200), "Features of logistic regression; 50 examples for each, half to train on."
+        (20, 200), "Features of logistic regression; 50 examples for each, half to train on.", at_least=1
     )
-    seed: int = setting(0, "Of the splits, the weights and the synthetic data.")
-    steps: tuple[int, ...] = setting((25, 50, 100, 200, 400), "T: training steps of methods compared along T.")
+    seed: int = setting(0, "Of the splits, the weights and the synthetic data.", at_least=0)
+    steps: tuple[int, ...] = setting((25, 50, 100, 200, 400), "T: training steps of methods compared along T.", at_least=1)
     solved_steps: int = setting(200, "T of the methods that are compared along k or K.", at_least=1)
     iterations: tuple[int, ...] = setting(
-        (1, 5, 20, 50, 100, 200), "K: iterations of the linear solvers, and k: steps that truncated reverse mode looks back."
+        (1, 5, 20, 50, 100, 200),
+        "K: iterations of the linear solvers, and k: steps that truncated reverse mode looks back.",
+        at_least=1,
     )
     rounds: int = setting(3, "Timed calls, of which the best counts.", at_least=1)
-    accuracy: float = setting(1e-3, "Relative error that the linear solvers have to reach when they are timed alone.")
+    accuracy: float = setting(
+        1e-3, "Relative error that the linear solvers have to reach when they are timed alone.", at_least=0.0
+    )
     memory_steps: tuple[int, ...] = setting(
-        (100, 1000), "T: training steps for which the memory of `rf.implicit` is measured."
+        (100, 1000), "T: training steps for which the memory of `rf.implicit` is measured.", at_least=1
     )
     hidden: int = setting(
         810, "Hidden units, in each of two layers, of the network on which memory is measured.", at_least=1

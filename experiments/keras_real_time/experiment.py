@@ -45,7 +45,7 @@ class Config:
     batch_size: int = setting(50, "Digits in a training batch.", at_least=1)
     trials: int = setting(20, "Trials of random search.", at_least=1)
     hyper_batch: int = setting(20, "Steps between two updates of the hypers.", at_least=1)
-    seeds: tuple[int, ...] = setting((0,), "Seeds of digits, weights and trials.")
+    seeds: tuple[int, ...] = setting((0,), "Seeds of digits, weights and trials.", at_least=0)
 
 
 PRESETS = {"quick": Config(train=2_000, validation=1_000, epochs=2, trials=4), "full": Config(seeds=(0, 1))}

@@ -47,7 +47,7 @@ class Config:
     """Everything that the results depend on."""
 
     tasks: tuple[str, ...] = setting(tuple(DEVELOPMENT), "Tasks to run.", choices=tuple(TASKS))
-    seeds: tuple[int, ...] = setting((0, 1, 2), "Seeds of division, weights and order.")
+    seeds: tuple[int, ...] = setting((0, 1, 2), "Seeds of division, weights and order.", at_least=0)
     optimizers: tuple[str, ...] = setting(tuple(OPTIMIZERS), "Optimizers.", choices=tuple(OPTIMIZERS))
     trials: int = setting(20, "Trials of random search; 0 leaves it out.", at_least=0)
     epochs: int = setting(0, "Epochs of each training; 0: as many as the task has.", at_least=0)

@@ -39,10 +39,12 @@ class Config:
     data: tuple[str, ...] = setting(tuple(MODELS), "Data sets.", choices=tuple(MODELS))
     models: tuple[str, ...] = setting(KINDS, "Models; a data set has two of them.", choices=KINDS)
     train: int = setting(4_000, "Training examples.", at_least=10)
-    trusted: tuple[int, ...] = setting((50, 200, 1_000, 5_000), "Trusted examples; fewer where a data set has no more.")
+    trusted: tuple[int, ...] = setting(
+        (50, 200, 1_000, 5_000), "Trusted examples; fewer where a data set has no more.", at_least=1
+    )
     noises: tuple[str, ...] = setting(NOISES, "Kinds of noise.", choices=NOISES)
-    shares: tuple[float, ...] = setting((0.2, 0.5), "Shares of wrong labels.")
-    seeds: tuple[int, ...] = setting((0,), "Seeds of examples, noise and models.")
+    shares: tuple[float, ...] = setting((0.2, 0.5), "Shares of wrong labels.", at_least=0.0)
+    seeds: tuple[int, ...] = setting((0,), "Seeds of examples, noise and models.", at_least=0)
     iterations: int = setting(20, "Trainings from which weights are learned.", at_least=1)
 
 

@@ -51,7 +51,7 @@ BLOCK = 100  # steps of pretraining between two rows of its history, at most
 class Config:
     """Everything that the results depend on."""
 
-    shots: tuple[int, ...] = setting((5, 10), "Points to learn a task from, one run for each.")
+    shots: tuple[int, ...] = setting((5, 10), "Points to learn a task from, one run for each.", at_least=1)
     queries: int = setting(10, "Other points of a training task, on which the hypers are tuned.", at_least=1)
     hidden: int = setting(40, "Units of each of the two hidden layers.", at_least=1)
     steps: int = setting(5, "Gradient steps on a task.", at_least=1)
@@ -65,7 +65,9 @@ class Config:
     first_rate: float = setting(0.01, "Where the learning rates start.", at_least=0.0)
     clip: float = setting(10.0, "Largest norm of a hypergradient.", at_least=0.0)
     pretraining_rate: float = setting(1e-3, "Learning rate of Adam in the pretraining.", at_least=0.0)
-    rates: tuple[float, ...] = setting((0.0003, 0.001, 0.002, 0.005, 0.01), "Rates to choose from for five steps.")
+    rates: tuple[float, ...] = setting(
+        (0.0003, 0.001, 0.002, 0.005, 0.01), "Rates to choose from for five steps.", at_least=0.0
+    )
     calibration_tasks: int = setting(300, "Tasks on which the rate is chosen.", at_least=1)
     test_tasks: int = setting(1000, "Tasks on which the errors are measured.", at_least=2)
     test_queries: int = setting(100, "Points on which an error is measured.", at_least=1)

@@ -54,11 +54,15 @@ class Config:
     epochs: int = setting(30, "Epochs of each training.", at_least=1)
     momentum: float = setting(0.9, "Momentum factor.", at_least=0.0)
     start: float = setting(0.5, "Where all weights start.", at_least=0.0, at_most=1.0)
-    learning_rates: tuple[float, ...] = setting((0.01, 0.03, 0.1), "Learning rates to choose from.")
-    hyper_batches: tuple[int, ...] = setting((10, 50, 100), "Steps between two updates of the weights, to choose from.")
-    hyper_rates: tuple[float, ...] = setting((0.1, 0.3, 1.0), "Learning rates of projected Adam, to choose from.")
-    calibration_seed: int = setting(100, "Seed of the digits and weights on which these are chosen.")
-    seeds: tuple[int, ...] = setting((0, 1, 2), "Seeds of the digits and weights that the results are from.")
+    learning_rates: tuple[float, ...] = setting((0.01, 0.03, 0.1), "Learning rates to choose from.", at_least=0.0)
+    hyper_batches: tuple[int, ...] = setting(
+        (10, 50, 100), "Steps between two updates of the weights, to choose from.", at_least=1
+    )
+    hyper_rates: tuple[float, ...] = setting(
+        (0.1, 0.3, 1.0), "Learning rates of projected Adam, to choose from.", at_least=0.0
+    )
+    calibration_seed: int = setting(100, "Seed of the digits and weights on which these are chosen.", at_least=0)
+    seeds: tuple[int, ...] = setting((0, 1, 2), "Seeds of the digits and weights that the results are from.", at_least=0)
 
 
 PRESETS = {

@@ -62,8 +62,8 @@ class Config(PhoneTraining):
     methods: tuple[str, ...] = setting(
         ("Vanilla", "RTHO", "RTHO-NT"), "Repeat the flag to run several methods.", choices=METHODS
     )
-    folds: tuple[int, ...] = setting((0,), "Which speakers are held out; 0 to 4 for 16 speakers.")
-    seeds: tuple[int, ...] = setting((0,), "Seeds of weights and minibatches.")
+    folds: tuple[int, ...] = setting((0,), "Which speakers are held out; 0 to 4 for 16 speakers.", at_least=0)
+    seeds: tuple[int, ...] = setting((0,), "Seeds of weights and minibatches.", at_least=0)
 
 
 @dataclasses.dataclass(frozen=True)

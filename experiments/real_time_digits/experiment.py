@@ -27,14 +27,14 @@ ACCURACIES = ("training accuracy", "validation accuracy", "test accuracy")
 class Config:
     """Everything that the run depends on."""
 
-    hidden: int = setting(100, "Hidden units.")
-    batch_size: int = setting(100, "Digits in a training batch.")
-    hyper_batch: int = setting(20, "Training steps between two updates of the hypers.")
-    hyper_iterations: int = setting(150, "Updates of the hypers.")
-    hyper_rate_lr: float = setting(0.005, "Learning rate of projected Adam on the learning rate.")
-    hyper_rate_mu: float = setting(0.005, "Learning rate of projected Adam on the momentum factor.")
-    hyper_rate_l2: float = setting(1e-5, "Learning rate of projected Adam on the L2 weight.")
-    seed: int = setting(0, "Seed of the split, the weights and the batches.")
+    hidden: int = setting(100, "Hidden units.", at_least=1)
+    batch_size: int = setting(100, "Digits in a training batch.", at_least=1)
+    hyper_batch: int = setting(20, "Training steps between two updates of the hypers.", at_least=1)
+    hyper_iterations: int = setting(150, "Updates of the hypers.", at_least=1)
+    hyper_rate_lr: float = setting(0.005, "Learning rate of projected Adam on the learning rate.", at_least=0.0)
+    hyper_rate_mu: float = setting(0.005, "Learning rate of projected Adam on the momentum factor.", at_least=0.0)
+    hyper_rate_l2: float = setting(1e-5, "Learning rate of projected Adam on the L2 weight.", at_least=0.0)
+    seed: int = setting(0, "Seed of the split, the weights and the batches.", at_least=0)
 
 
 def error(p: networks.Params, hypers: Hypers, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:

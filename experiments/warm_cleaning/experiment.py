@@ -29,8 +29,10 @@ from experiments.data_hyper_cleaning import experiment as cleaning
 class Config:
     """Everything that the results depend on."""
 
-    l2: tuple[float, ...] = setting((1e-3, 0.0), "Weights of the L2 term in the inner loss, one comparison for each.")
-    seeds: tuple[int, ...] = setting((0, 1), "Seeds of the split and the corruption, one comparison for each.")
+    l2: tuple[float, ...] = setting(
+        (1e-3, 0.0), "Weights of the L2 term in the inner loss, one comparison for each.", at_least=0.0
+    )
+    seeds: tuple[int, ...] = setting((0, 1), "Seeds of the split and the corruption, one comparison for each.", at_least=0)
     radius: float = setting(1000.0, "R: the bound on the sum of the weights.", at_least=1.0)
     steps: int = setting(
         100, "T: inner steps from zero, in each hyper-iteration of reverse and of cold implicit.", at_least=1

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 UNSUPPORTED = re.compile(r"unsupported operation|No registered '|not compilable|non-static|compile-time constant|XLA")
 CONVOLUTIONS = ("Conv2D", "Conv3D")  # how the names of their ops begin; XLA is good at depthwise ones
+ASSERTIONS = ("Assert", "CheckNumerics")  # XLA leaves them out
 BROKEN = re.compile(r"\bhlo\b|Triton|ptxas|LLVM|autotun", re.IGNORECASE)  # the compiler itself fails, on a GPU
 DEVICE = re.compile(r"CUDA_ERROR|launch|illegal|out of memory", re.IGNORECASE)  # the device fails, and would fail again
 
@@ -24,8 +25,8 @@ _sharded: ContextVar[bool] = ContextVar("sharded", default=False)
 class Compiled:
     """A function that is traced once, and runs under XLA or as a plain graph.
 
-    XLA is not tried where it is known to be slower: convolutions on a CPU. Where it fails, the graph takes over, with one
-    warning that names the op.
+    XLA is not tried where it is known to be slower: convolutions on a CPU. Where it fails, or would leave out assertions,
+    the graph takes over, with one warning that names the op.
 
     Args:
       function: of tensors and nests of tensors.
@@ -55,8 +56,16 @@ class Compiled:
 
     def _call(self, *args: Any) -> Any:
         if self._undecided:
-            self._xla_wanted = not slower_under_xla(self.graph.get_concrete_function(*args).graph)
+            traced = self.graph.get_concrete_function(*args).graph
+            asserted = [node.name for node in _nodes(traced) if node.op.startswith(ASSERTIONS)]
+            self._xla_wanted = not (asserted or slower_under_xla(traced))
             self._undecided = False
+            if asserted:
+                warnings.warn(
+                    f"XLA would leave out the assertions of the problem ({asserted[0]}); running as a plain graph, which is "
+                    f"slower. Remove them, or pass jit_compile=True to run without them.",
+                    stacklevel=4,
+                )
         if not self.jit_compiled:
             return self.graph(*args)
         try:
@@ -97,9 +106,13 @@ def slower_under_xla(graph: tf.Graph) -> bool:
     """Whether a graph has convolutions, for which XLA's code on a CPU is 5 to 10 times slower than TensorFlow's own."""
     if tf.config.list_logical_devices("GPU"):
         return False
+    return any(node.op.startswith(CONVOLUTIONS) for node in _nodes(graph))
+
+
+def _nodes(graph: tf.Graph) -> Iterator[Any]:
+    """The nodes of a graph and of all functions inside it."""
     definition = graph.as_graph_def()
-    nodes = itertools.chain(definition.node, *(function.node_def for function in definition.library.function))
-    return any(node.op.startswith(CONVOLUTIONS) for node in nodes)
+    return itertools.chain(definition.node, *(function.node_def for function in definition.library.function))
 
 
 def graph_function(function: Callable[..., Any], **settings: Any) -> Any:

@@ -36,6 +36,10 @@ class Writer(io.RawIOBase):
             rest = rest[system.write(self._descriptor, rest) :]
         return len(view)
 
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._descriptor
+
     def writable(self) -> bool:
         """Yes; it can be neither read nor sought in."""
         return True
@@ -65,10 +69,12 @@ def write(path: Path, data: bytes, durable: bool = True) -> str:
     return file.digest
 
 
-def append(path: Path, data: bytes) -> None:
-    """Adds to the end of a file, in one piece."""
+def append(path: Path, size: int, data: bytes) -> int:
+    """Adds to a file after its first `size` bytes, and drops what a failed attempt left there; returns the new size."""
     with writing(path, APPEND, durable=False) as file:
-        file.write(data)
+        whole = min(size, system.fstat(file.fileno()).st_size)  # less if somebody has emptied the file
+        system.ftruncate(file.fileno(), whole)
+        return whole + file.write(data)
 
 
 def read(path: Path) -> bytes:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rfho2.core import errors, nest
+from rfho2.core import errors, nest, rows
 from rfho2.core.types import Best, HyperGradient, Hypers, Nest, Result, Run
-from rfho2.driver import fingerprint, locks, preemption, recovery, rows
+from rfho2.driver import fingerprint, locks, preemption, recovery
 from rfho2.driver.checkpoint_store import Store, digest
 from rfho2.driver.projected_adam import HyperUpdate
 from rfho2.driver.run_state import LastGood, RunState
@@ -205,7 +205,7 @@ class HyperOptimizer:
         seconds = before + max(0.0, time.perf_counter() - began)
 
         extra = dict(self.metrics(hypergradient.state, now.hypers, now.k)) if self.metrics else {}
-        row = rows.row(now.k, now.hypers, hypergradient, norms, extra, seconds)
+        row = {**rows.row(now.k, now.hypers, hypergradient, norms, extra), "seconds": seconds}
         best = self._better(now, hypergradient, row)
         self._tell("on_norms", now.k, norms)
         self._tell("on_hyper_iteration", now.k, now.hypers, hypergradient, extra)

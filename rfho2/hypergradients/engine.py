@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from rfho2.batches import Stream
@@ -155,7 +157,7 @@ class OfflineEngine(Engine):
         """The hypergradient of training from `params` with `hypers`; k selects the validation batch."""
         first, hypers = self.validated(params, hypers)
         k = tf.convert_to_tensor(k, tf.int32)
-        return self._hypergradient(self._params_at(episodes.carried(params, first), k), hypers, k)
+        return warn_unless_finite(self._hypergradient(self._params_at(episodes.carried(params, first), k), hypers, k))
 
     def start(self, params: Nest, hypers: Hypers) -> Nest:
         """The params, or the function k -> params, from which every hyper-iteration starts."""
@@ -200,7 +202,23 @@ class OnlineEngine(Engine):
 
     def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
         """The hypergradient at the end of the first hyper-iteration."""
-        return self.advance(self.start(params, hypers), hypers, k)[0]
+        return warn_unless_finite(self.advance(self.start(params, hypers), hypers, k)[0])
+
+
+def warn_unless_finite(hypergradient: HyperGradient) -> HyperGradient:
+    """The hypergradient itself, with a warning if it is useless; `rf.HyperOptimizer`, which calls `advance`, raises."""
+    if tf.executing_eagerly():
+        value = hypergradient.value if isinstance(hypergradient.value, dict) else {"": hypergradient.value}
+        named = {f"the value {name}".strip(): v for name, v in value.items()}
+        named |= {f"the hypergradient of '{name}'": grad for name, grad in hypergradient.grads.items()}
+        bad = [name for name, number in named.items() if not np.all(np.isfinite(number))]
+        if bad:
+            warnings.warn(
+                f"not finite: {', '.join(bad)}. Try a smaller learning rate, fewer steps or float64; look for log(0), 0/0 "
+                f"and sqrt at 0 in the loss, for NaN in data and hypers, and for labels out of range.",
+                stacklevel=3,
+            )
+    return hypergradient
 
 
 def as_engine(engine: Any) -> Engine:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from rfho2.core import files, rows
+from rfho2.core.types import HyperGradient, Hypers, Result, Run
+from rfho2.monitor.base import Callback
 
-from rfho2.core.types import HyperGradient, Hypers, Run
-from rfho2.monitor.base import Callback, values
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would take a cell for
 
 
 class CSVLogger(Callback):
-    """Writes one row per hyper-iteration: values, hypers and hypergradients (norms of arrays), scalar metrics.
+    """Writes one row per hyper-iteration, with the columns of `result.history` except the seconds, and with text metrics.
 
-    A resumed run continues the same file; rows that it repeats appear once.
+    A resumed run continues the same file; rows that it repeats appear once. If the disk is full the run goes on, with a
+    warning, and the rows are written when there is space again.
 
     Args:
       path: the file; missing parent directories are created.
@@ -25,16 +29,21 @@ class CSVLogger(Callback):
     def __init__(self, path: str | os.PathLike[str]):
         self._path = Path(path)
         self._norms: dict[str, float] = {}
+        self._titles: list[str] = []
+        self._size = 0  # of the file up to the last row that is whole
+        self._pending: list[dict[str, Any]] = []
+        self._warned = False
 
     def on_start(self, run: Run) -> None:
         """Keeps the rows before the first hyper-iteration of this run and drops the rest."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        rows: list[dict[str, Any]] = []
-        if run.first > 0 and self._path.exists():
-            with self._path.open(newline="") as file:
-                rows = [row for row in csv.DictReader(file) if _before(row, run.first)]
-        self._titles: list[str] = list(rows[0]) if rows else []
-        self._rewrite(rows)
+        self._pending = []
+        try:
+            files.make_directory(self._path.parent)
+            kept = [row for row in self._read() if _before(row, run.first)] if run.first > 0 and self._path.exists() else []
+            self._titles = list(kept[0]) if kept else []
+            self._rewrite(kept)
+        except OSError as error:
+            self._warn(error)
 
     def on_norms(self, k: int, norms: dict[str, float]) -> None:
         """Stores the norms for the next row."""
@@ -42,33 +51,53 @@ class CSVLogger(Callback):
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
         """Appends the row of hyper-iteration k."""
-        reserved = {"iteration": k, **{name: _number(value) for name, value in values(hypergradient).items()}}
-        row: dict[str, Any] = dict(reserved)
-        row |= {_title(name, hyper): _number(hyper) for name, hyper in hypers.items()}
-        row |= {_title(f"hypergradient/{name}", grad): _number(grad) for name, grad in hypergradient.grads.items()}
-        row |= self._norms
-        row |= {name: _number(value) for name, value in extra.items() if np.ndim(value) == 0}
-        row |= reserved  # again: a hyper or metric of the same name must not hide the driver's values
-        new = [title for title in row if title not in self._titles]
-        if new:
-            with self._path.open(newline="") as file:
-                rows = list(csv.DictReader(file))
-            self._titles += new
-            self._rewrite(rows)
-        with self._path.open("a", newline="") as file:
-            csv.DictWriter(file, self._titles).writerow(row)
+        row: dict[str, Any] = dict(rows.row(k, hypers, hypergradient, self._norms, extra))
+        texts = {name: value for name, value in extra.items() if isinstance(value, str) and name not in row}
+        self._pending.append({_safe(name): _safe(value) for name, value in (row | texts).items()})
+        self._write_pending()
 
-    def _rewrite(self, rows: list[dict[str, Any]]) -> None:
+    def on_end(self, result: Result) -> None:
+        """Writes what a full disk has left over."""
+        if self._pending:
+            self._write_pending()
+
+    def _write_pending(self) -> None:
+        new = [title for row in self._pending for title in row if title not in self._titles]
+        try:
+            if new:
+                self._titles += dict.fromkeys(new)
+                self._rewrite([row for row in self._read() if _before(row, self._pending[0]["iteration"])] + self._pending)
+            else:
+                self._size = files.append(self._path, self._size, self._lines(self._pending))
+            self._pending = []
+        except OSError as error:
+            self._warn(error)
+
+    def _read(self) -> list[dict[str, Any]]:
+        return list(csv.DictReader(io.StringIO(files.read(self._path).decode(errors="replace"), newline="")))
+
+    def _rewrite(self, table: list[dict[str, Any]]) -> None:
         draft = self._path.with_name(self._path.name + ".draft")
-        with draft.open("w", newline="") as file:
-            if self._titles:
-                writer = csv.DictWriter(file, self._titles)
-                writer.writeheader()
-                writer.writerows(rows)
-        draft.replace(self._path)
+        text = self._lines(table, header=bool(self._titles))
+        files.write(draft, text, durable=False)
+        files.rename(draft, self._path)
+        self._size = len(text)
+
+    def _lines(self, table: list[dict[str, Any]], header: bool = False) -> bytes:
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, self._titles)
+        if header:
+            writer.writeheader()
+        writer.writerows(table)
+        return text.getvalue().encode()
+
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
+            warnings.warn(f"{self._path} cannot be written ({error}); the run goes on without its rows.", stacklevel=4)
+        self._warned = True
 
 
-def _before(row: dict[str, str], first: int) -> bool:
+def _before(row: dict[str, Any], first: int) -> bool:
     """Whether a row is complete and from before hyper-iteration `first`; a killed process may leave half a line."""
     return (
         None not in row
@@ -78,11 +107,6 @@ def _before(row: dict[str, str], first: int) -> bool:
     )
 
 
-def _title(name: str, value: Any) -> str:
-    return name if np.ndim(value) == 0 else f"norm of {name}"
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, str):
-        return value
-    return float(value) if np.ndim(value) == 0 else float(np.linalg.norm(np.asarray(value).ravel()))
+def _safe(cell: Any) -> Any:
+    """A text that a spreadsheet does not take for a formula."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell

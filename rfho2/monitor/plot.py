@@ -85,7 +85,7 @@ def _panels(run: _Run) -> list[tuple[str, Draw]]:
         own = {name: run.columns[name] for name in run.hypers if name.partition("/")[0] == group}
         panels.append((group, _curves(own, run.unit)))
     panels += [(f"{name}, at the end", _entries(value)) for name, value in run.arrays.items()]
-    gradients = {name.removeprefix(GRADIENT): v for name, v in run.columns.items() if name.startswith(GRADIENT)}
+    gradients = {name.replace(GRADIENT, ""): v for name, v in run.columns.items() if GRADIENT in name}
     return panels + ([("hypergradients", _curves(gradients, run.unit))] if gradients else [])
 
 

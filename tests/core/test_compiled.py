@@ -114,6 +114,28 @@ def test_convolutions_are_left_to_the_graph_unless_the_user_insists():
     np.testing.assert_allclose(slopes[None], slopes[True], rtol=1e-5)
 
 
+ASSERTIONS = {
+    "assert": lambda w: tf.debugging.assert_less(w, 1.0, "w is too large"),
+    "check_numerics": lambda w: tf.debugging.check_numerics(tf.math.log(1.0 - w), "w is too large"),
+}
+
+
+@every_engine
+@pytest.mark.parametrize("kind", ASSERTIONS)
+def test_assertions_of_the_user_hold_also_where_xla_would_leave_them_out(kind, method):
+    def loss(w, hypers, batch):
+        ASSERTIONS[kind](w)
+        return -hypers["l2"] * w
+
+    problem = rf.Problem(rf.gradient_descent(loss, "lr"), loss, 3)
+    engine = method.make(problem, jit_compile=None)
+    with pytest.warns(UserWarning, match="XLA would leave out the assertions of the problem"):
+        engine(tf.constant(0.0), {"lr": 0.1, "l2": 1.0})
+    assert not engine.jit_compiled
+    with pytest.raises(tf.errors.InvalidArgumentError, match="w is too large"):
+        engine(tf.constant(0.8), {"lr": 0.1, "l2": 1.0})
+
+
 def test_the_graph_and_xla_share_one_trace():
     traced = []
     function = Compiled(lambda x: traced.append(1) or 2 * x)

@@ -29,12 +29,9 @@ def test_there_is_one_row_per_hyper_iteration_with_norms_of_arrays(tmp_path):
     ]  # fmt: skip
     assert iterations(path) == [0, 1, 2]
     for row, expected in zip(read, result.history, strict=True):
-        for key in ("value", "lr", "accuracy"):
-            assert float(row[key]) == expected[key]
-        assert abs(float(row["hypergradient/lr"])) == expected["hypergradient/lr"]
-        for name in arrays:
-            assert float(row[f"norm of hypergradient/{name}"]) == pytest.approx(expected[f"hypergradient/{name}"], rel=1e-6)
-        assert row["phase"] == "training"
+        assert row.pop("phase") == "training"
+        assert {key: float(number) for key, number in row.items()} == {k: v for k, v in expected.items() if k != "seconds"}
+    assert any(row["hypergradient/lr"] < 0 for row in result.history), "signs are kept"
     assert float(read[0]["norm of weights"]) == pytest.approx(3**0.5, rel=1e-6)
 
 

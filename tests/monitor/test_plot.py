@@ -31,7 +31,7 @@ def test_a_result_has_a_panel_for_the_objective_each_hyper_and_the_hypergradient
     np.testing.assert_array_equal(panels["lr"].lines[0].get_ydata(), [row["lr"] for row in result.history])
     np.testing.assert_array_equal(panels["weights, at the end"].lines[0].get_ydata(), result.hypers["weights"])
     np.testing.assert_array_equal(panels["matrix, at the end"].images[0].get_array(), result.hypers["matrix"])
-    assert set(curves(panels["hypergradients"])) == {"lr", "weights", "matrix"}
+    assert set(curves(panels["hypergradients"])) == {"lr", "norm of weights", "norm of matrix"}
 
 
 def test_a_history_of_the_tuner_has_a_panel_for_each_hyper():

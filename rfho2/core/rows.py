@@ -1,7 +1,8 @@
-"""One hyper-iteration as numbers: what is checked for divergence, and a row of the history."""
+"""One hyper-iteration as numbers: what is checked for divergence, and a row of the history and of the CSV file."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from rfho2.core.types import HyperGradient, Hypers
 
+Row = dict[str, float]
 CARRIERS = ("adjoint", "sensitivity")  # whose norms engines report; the other numbers of an engine have names of their own
 
 
@@ -25,23 +27,23 @@ def objective_values(hypergradient: HyperGradient) -> dict[str, float]:
     return {"value": float(sum(each.values())), **each}
 
 
-def row(
-    k: int, hypers: Hypers, hypergradient: HyperGradient, norms: dict[str, float], extra: dict[str, Any], seconds: float
-) -> dict[str, float]:
-    """The row of hyper-iteration k; a hyper or metric cannot hide what the driver itself reports under the same name."""
+def row(k: int, hypers: Hypers, hypergradient: HyperGradient, norms: dict[str, float], extra: dict[str, Any]) -> Row:
+    """The numbers of hyper-iteration k: of an array its norm, as "norm of <name>"; of a scalar the number, with its sign.
+
+    A hyper or metric cannot hide what the driver itself reports under the same name.
+    """
     reserved = {"iteration": k, **objective_values(hypergradient)}
-    named = {**_scalar_hypers(hypers), **_gradient_norms(hypergradient), **norms, **_scalar_metrics(extra)}
-    return {**reserved, **named, **reserved, "seconds": seconds}
+    grads = {f"hypergradient/{name}": grad for name, grad in hypergradient.grads.items()}
+    return {**reserved, **_numbers(hypers), **_numbers(grads), **norms, **_scalar_metrics(extra), **reserved}
 
 
-def _scalar_hypers(hypers: Hypers) -> dict[str, float]:
-    return {name: float(hyper) for name, hyper in hypers.items() if hyper.shape.rank == 0}
+def _numbers(arrays: Mapping[str, Any]) -> Row:
+    return {
+        name if np.ndim(array) == 0 else f"norm of {name}": float(array) if np.ndim(array) == 0 else float(tf.norm(array))
+        for name, array in arrays.items()
+    }
 
 
-def _gradient_norms(hypergradient: HyperGradient) -> dict[str, float]:
-    return {f"hypergradient/{name}": float(tf.norm(grad)) for name, grad in hypergradient.grads.items()}
-
-
-def _scalar_metrics(extra: dict[str, Any]) -> dict[str, float]:
+def _scalar_metrics(extra: dict[str, Any]) -> Row:
     arrays = {name: np.asarray(value) for name, value in extra.items()}
     return {name: float(array) for name, array in arrays.items() if array.ndim == 0 and array.dtype.kind in "biuf"}
