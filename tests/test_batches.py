@@ -377,3 +377,9 @@ def test_a_stream_from_python_code_cannot_be_saved():
         stream = rf.batches.stream(dataset)
         assert not stream.can_be_saved()
         np.testing.assert_array_equal(stream.take(3), [0, 1, 2])
+
+
+@pytest.mark.parametrize("make", [rf.batches.full, lambda data: rf.batches.shuffled(data, 1, 0)], ids=["full", "shuffled"])
+def test_ragged_data_are_refused(make):
+    with pytest.raises(TypeError, match="leaf 'x' is a RaggedTensor; batches are dense"):
+        make({"x": tf.ragged.constant([[1.0], [2.0, 3.0]])})

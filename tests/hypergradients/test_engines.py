@@ -85,3 +85,13 @@ def test_inputs_are_validated_on_the_way_in_only(method, monkeypatch):
 def test_a_hyper_that_reaches_nothing_is_rejected(method):
     with pytest.raises(ValueError, match="hyper 'lost' reaches nothing"):
         method.make(problem(), jit_compile=False)(PARAMS, {**HYPERS, "lost": 1.0})
+
+
+@every_engine
+def test_a_bare_call_warns_of_what_is_not_finite(method):
+    loss = lambda w, hypers, batch: hypers["l2"] * tf.sqrt(w)  # noqa: E731
+    engine = method.make(rf.Problem(rf.gradient_descent(loss, "lr"), loss, 2), jit_compile=False)
+    with pytest.warns(
+        UserWarning, match=r"not finite: the value, the hypergradient of 'lr', the hypergradient of 'l2'\. Try"
+    ):
+        engine(tf.constant(-1.0), {"lr": 0.1, "l2": 1.0})

@@ -1,11 +1,14 @@
 """The CSV logger: columns, resumed runs, and half-written files."""
 
 import csv
+import errno
+import os
 
 import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2.core import files
 from tests.support.monitored import START, Interrupt, hypergradient, metrics, play, run, two_objectives
 
 
@@ -111,3 +114,36 @@ def test_a_metric_that_is_present_only_at_times_keeps_its_column(present, tmp_pa
     assert iterations(path) == [0, 1, 2, 3, 4]
     assert [float(row["value"]) for row in rows(path)] == [row["value"] for row in result.history]
     assert [row["test"] for row in rows(path)] == [str(0.5 + k) if k in present else "" for k in range(5)]
+
+
+def test_a_full_disk_does_not_end_the_run_and_loses_no_row(tmp_path, monkeypatch):
+    class Full:
+        """Every write fails, half done, during the second hyper-iteration."""
+
+        full = False
+
+        def __getattr__(self, name):
+            return getattr(os, name)
+
+        def write(self, descriptor, data):
+            if self.full:
+                os.write(descriptor, data[:5])
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return os.write(descriptor, data)
+
+        def on_hyper_iteration(self, k, *_):
+            self.full = k == 0  # from the end of the first to the end of the second
+
+    disk = Full()
+    monkeypatch.setattr(files, "system", disk)
+    with pytest.warns(UserWarning, match=r"log\.csv cannot be written \(.*No space left.*\); the run goes on"):
+        run([rf.CSVLogger(tmp_path / "log.csv"), disk], 4)
+    assert iterations(tmp_path / "log.csv") == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["=cmd()", "+1", "-1", "@x"])
+def test_a_name_or_text_is_no_formula(name, tmp_path):
+    run([rf.CSVLogger(tmp_path / "log.csv")], 1, metrics=lambda state, hypers, k: {name: 1.5, "text": name})
+    (row,) = rows(tmp_path / "log.csv")
+    assert row[f"'{name}"] == "1.5"
+    assert row["text"] == f"'{name}"

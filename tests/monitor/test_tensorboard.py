@@ -145,3 +145,20 @@ def test_arrays_of_any_shape_are_logged(shape, tmp_path):
     play(rf.TensorBoard(tmp_path), {"a": np.arange(np.prod(shape), dtype=np.float32).reshape(shape)})
     log = Log(tmp_path)
     assert any("hyper/a" in tag for tag in log.tags("histograms") | log.tags("images"))
+
+
+def test_a_log_that_cannot_be_written_does_not_end_the_run(tmp_path, monkeypatch):
+    def full(*_):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(tf.summary.experimental, "write_raw_pb", full)
+    with pytest.warns(UserWarning, match="the log cannot be written .*; the run goes on without it"):
+        result = run([rf.TensorBoard(tmp_path / "log")], 3)
+    assert len(result.history) == 3
+
+
+def test_a_place_where_no_log_can_be_does_not_end_the_run(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.warns(UserWarning, match="the log cannot be written"):
+        result = run([rf.TensorBoard(tmp_path / "file" / "log")], 2)
+    assert len(result.history) == 2

@@ -43,7 +43,21 @@ def test_a_stray_argument_is_refused_without_a_traceback(tmp_path):
 
 def test_a_list_that_holds_no_numbers_is_one_sentence(tmp_path):
     ended = run_binary("data_hyper_cleaning", f"--output_dir={tmp_path}", "--seeds=1,two")
-    assert (ended.code, ended.err) == (1, "--seeds is '1,two', not a comma-separated list of numbers.\n")
+    assert (ended.code, ended.err) == (1, "--seeds is '1,two', not a comma-separated list of whole numbers.\n")
+
+
+@pytest.mark.parametrize(
+    ("flag", "told"),
+    [
+        ("--radius=-5", "--radius is '-5'; every one has to be at least 1e-06."),
+        ("--output_dir=/proc/nope", "/proc/nope cannot be used: No such file or directory. Choose another directory, "),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_one_sentence(flag, told, tmp_path):
+    ended = run_binary("data_hyper_cleaning", f"--output_dir={tmp_path}", flag)
+    assert ended.code == 1
+    assert ended.err.startswith(told)
+    assert ended.err.count("\n") == 1
 
 
 def test_a_mesh_starts_afresh_only_in_another_directory(tmp_path):

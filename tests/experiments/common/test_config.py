@@ -74,7 +74,8 @@ def test_what_a_setting_does_not_allow_is_refused(argument: str) -> None:
 @pytest.mark.parametrize("argument", ["--seeds=1,two", "--seeds=1.5", "--radii=,"])
 def test_a_list_that_holds_no_numbers_is_one_sentence(argument: str) -> None:
     name, text = argument.split("=")
-    with pytest.raises(DataError, match=rf"^{name} is '{text}', not a comma-separated list of numbers\.$"):
+    kind = "numbers" if name == "--radii" else "whole numbers"
+    with pytest.raises(DataError, match=rf"^{name} is '{text}', not a comma-separated list of {kind}\.$"):
         from_flags(Config, flag_values=parsed(argument))
 
 
