@@ -154,9 +154,7 @@ class Store:
         except OSError:
             newest = None
         advice = f"{newest} is there: copy the directory to another place to resume from it" if newest else "choose another"
-        return CheckpointError(
-            f"checkpoint_dir is {str(self.directory)!r}, which cannot be used ({error}); {advice}. Nothing was changed."
-        )
+        return CheckpointError(f"checkpoint_dir is {str(self.directory)!r}, which cannot be used ({error}); {advice}.")
 
     def _removed_next(self) -> Path | None:
         """The checkpoint whose files the next one may share; those that stay share none, so that damage hits only one."""

@@ -49,7 +49,8 @@ def of_problem(problem: Any, params: Nest, hypers: Hypers) -> dict[str, str]:
         name = f" '{term.name}'" if term.name else ""
         objective = lambda state, hypers, batch, term=term: term.fn(dynamics.params(state), hypers, batch)  # noqa: E731
         hashes[f"the validation batches{name}"], batch = _traced(term.batch, INDEX)
-        hashes[f"the objective{name}"], _ = _traced(objective, state, hypers, batch)
+        graph, _ = _traced(objective, state, hypers, batch)
+        hashes[f"the objective{name}"] = _hash(graph, term.every, *term.hypers)
     return {GRAPH + name: hashed for name, hashed in hashes.items()}
 
 
@@ -86,7 +87,9 @@ def _traced(function: Callable[..., Nest], *specs: Nest) -> tuple[str, Nest]:
 
 def _contents(captured: Any) -> str:
     """A hash of a captured tensor; empty for variables and streams, and for data that are divided over a mesh."""
-    return "" if captured.dtype in (tf.resource, tf.variant) or is_dtensor(captured) else digest(captured)
+    if captured.dtype in (tf.resource, tf.variant) or is_dtensor(captured):
+        return ""
+    return _hash(*captured.numpy().ravel().tolist()) if captured.dtype == tf.string else digest(captured)
 
 
 class _Functions(dict[str, str]):

@@ -74,6 +74,23 @@ def test_another_loss_or_other_data_are_another_problem(name, tmp_path):
     assert contents(tmp_path) == before
 
 
+def test_captured_text_is_compared_by_its_letters():
+    def of(words):
+        table = tf.constant(words)
+        return fingerprint.of_function(lambda k: tf.strings.length(table[k]), tf.TensorSpec([], tf.int32))
+
+    assert of(["one", "two"]) == of(["".join("one"), "two"])
+    assert of(["one", "two"]) != of(["one", "too"])
+
+
+def test_a_running_cost_at_other_steps_is_another_objective():
+    def of(every):
+        changed = dataclasses.replace(problem(), objective=rf.RunningCost(objective, every))
+        return fingerprint.of_problem(changed, tf.zeros(3), {"lr": tf.constant(0.1), "weights": tf.ones(3)})
+
+    assert {part for part, hashed in of(1).items() if of(2)[part] != hashed} == {"graph of the objective"}
+
+
 def test_the_same_problem_built_anew_is_the_same(tmp_path):
     run(tmp_path, 2)
     start = Start()
