@@ -19,6 +19,11 @@ APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 
 
+def digest(data: bytes) -> str:
+    """SHA-256, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
 class Writer(io.RawIOBase):
     """A file that is being written from its start to its end, and the hash of what has been written to it."""
 

@@ -49,6 +49,7 @@ class Store:
         self.fingerprint = json.loads(json.dumps(fingerprint, default=str))
         self._keep = keep
         self._intact: set[Path] = set()  # checkpoints known to be intact: written or read by this object
+        self._pieces: dict[str, str] = {}  # the hashes of the pieces of the history in them
 
     def save(self, k: int, arrays: Nest, record: dict[str, Any], also: Callable[[Path], None] | None = None) -> None:
         """Writes checkpoint k under a temporary name and moves it into place; then removes the oldest.
@@ -90,11 +91,11 @@ class Store:
                 np.savez(file, **distinct)
             if also is not None:
                 also(draft)
-            rest, hashes = history.write(draft, record["history"], self._removed_next())
+            rest, self._pieces = history.write(draft, record["history"], self._removed_next(), self._pieces)
             split = {"rows": len(record["history"]), "history": rest, "leaves": numbers}
             content = {**record, **split, "fingerprint": self.fingerprint, "versions": versions()}
-            hashes["record.json"] = files.write(draft / "record.json", json.dumps(content).encode())
-            manifest.write(draft, {**hashes, "arrays.npz": file.digest})
+            recorded = files.write(draft / "record.json", json.dumps(content).encode())
+            manifest.write(draft, {**self._pieces, "record.json": recorded, "arrays.npz": file.digest})
             files.flush(draft)
             place = self.directory / f"ckpt-{k:08d}"
             if place.name in files.names(self.directory):
@@ -133,6 +134,7 @@ class Store:
                 _damaged(place, error)
                 continue
             self._intact.add(place)
+            self._pieces = {name: files.digest(data) for name, data in contents.items() if name.startswith(history.PREFIX)}
             return arrays, {**record, "history": rows}
         return None
 

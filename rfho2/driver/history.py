@@ -14,19 +14,22 @@ ROWS = 256  # per piece
 PREFIX = "history-"
 
 
-def write(place: Path, history: Rows, earlier: Path | None) -> tuple[Rows, dict[str, str]]:
-    """Writes the complete pieces of a history to one file each; returns the remaining rows, and the hashes of new files.
+def write(place: Path, history: Rows, earlier: Path | None, known: Mapping[str, str]) -> tuple[Rows, dict[str, str]]:
+    """Writes the complete pieces of a history to one file each; returns the remaining rows, and the hashes of all pieces.
 
     Args:
       place: the directory to write to.
       history: all rows.
       earlier: a directory with the first pieces of the same history, which are linked instead of written again, or None.
+      known: the hashes of pieces as they were written or verified; a piece that is not among them is not linked.
     """
     whole = len(history) - len(history) % ROWS
     hashes = {}
     for first in range(0, whole, ROWS):
         name = f"{PREFIX}{first:08d}.json"
-        if earlier is None or not files.link(earlier / name, place / name):
+        if earlier is not None and name in known and files.link(earlier / name, place / name):
+            hashes[name] = known[name]
+        else:
             hashes[name] = files.write(place / name, json.dumps(history[first : first + ROWS]).encode())
     return history[whole:], hashes
 

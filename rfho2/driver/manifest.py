@@ -5,7 +5,6 @@ Plain lines, "<hash>  <file>", as `sha256sum` prints them; the last line has the
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path, PurePosixPath
 
 from rfho2.core import files
@@ -20,14 +19,14 @@ class DamageError(ValueError):
 
 def write(place: Path, known: dict[str, str]) -> None:
     """Writes the manifest of everything in a directory; `known` has hashes that need not be computed again."""
-    hashes = dict(known)
+    all_files = dict(known)
     for path in files.files_below(place):
         name = path.relative_to(place).as_posix()
-        if name not in hashes:
-            hashes[name] = _hash(files.read(path))
+        if name not in all_files:
+            all_files[name] = files.digest(files.read(path))
             files.flush(path)
-    lines = "".join(f"{hashes[name]}  {name}\n" for name in sorted(hashes)).encode()
-    files.write(place / NAME, lines + f"{_hash(lines)}  {ITSELF}\n".encode())
+    lines = "".join(f"{all_files[name]}  {name}\n" for name in sorted(all_files)).encode()
+    files.write(place / NAME, lines + f"{files.digest(lines)}  {ITSELF}\n".encode())
 
 
 def read(place: Path) -> dict[str, bytes]:
@@ -38,7 +37,7 @@ def read(place: Path) -> dict[str, bytes]:
             data = files.read(place / PurePosixPath(name))
         except OSError as error:
             raise DamageError(f"{name} cannot be read: {error}") from error
-        if _hash(data) != expected:
+        if files.digest(data) != expected:
             raise DamageError(f"{name} has changed since it was written")
         contents[name] = data
     return contents
@@ -56,11 +55,7 @@ def _hashes(place: Path) -> dict[str, str]:
         raise DamageError(f"{NAME} cannot be read: {error}") from error
     above, _, last = data.rstrip(b"\n").rpartition(b"\n")
     lines = above + b"\n"
-    if last != f"{_hash(lines)}  {ITSELF}".encode() or not data.endswith(b"\n"):
+    if last != f"{files.digest(lines)}  {ITSELF}".encode() or not data.endswith(b"\n"):
         raise DamageError(f"{NAME} has changed since it was written")
     pairs = [line.split("  ", 1) for line in lines.decode().splitlines()]
     return {name: hashed for hashed, name in pairs}
-
-
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

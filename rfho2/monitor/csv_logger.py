@@ -30,18 +30,17 @@ class CSVLogger(Callback):
         self._path = Path(path)
         self._norms: dict[str, float] = {}
         self._titles: list[str] = []
+        self._whole = False  # whether the file has the titles, and nothing that this run is going to repeat
         self._size = 0  # of the file up to the last row that is whole
         self._pending: list[dict[str, Any]] = []
         self._warned = False
 
     def on_start(self, run: Run) -> None:
         """Keeps the rows before the first hyper-iteration of this run and drops the rest."""
-        self._pending = []
+        self._pending, self._titles, self._whole = [], [], False
         try:
             files.make_directory(self._path.parent)
-            kept = [row for row in self._read() if _before(row, run.first)] if run.first > 0 and self._path.exists() else []
-            self._titles = list(kept[0]) if kept else []
-            self._rewrite(kept)
+            self._rewrite(run.first)
         except OSError as error:
             self._warn(error)
 
@@ -62,13 +61,12 @@ class CSVLogger(Callback):
             self._write_pending()
 
     def _write_pending(self) -> None:
-        new = [title for row in self._pending for title in row if title not in self._titles]
+        new = any(title not in self._titles for row in self._pending for title in row)
         try:
-            if new:
-                self._titles += dict.fromkeys(new)
-                self._rewrite([row for row in self._read() if _before(row, self._pending[0]["iteration"])] + self._pending)
+            if new or not self._whole:
+                self._rewrite(self._pending[0]["iteration"])
             else:
-                self._size = files.append(self._path, self._size, self._lines(self._pending))
+                self._size = files.append(self._path, self._size, _lines(self._titles, self._pending))
             self._pending = []
         except OSError as error:
             self._warn(error)
@@ -76,25 +74,30 @@ class CSVLogger(Callback):
     def _read(self) -> list[dict[str, Any]]:
         return list(csv.DictReader(io.StringIO(files.read(self._path).decode(errors="replace"), newline="")))
 
-    def _rewrite(self, table: list[dict[str, Any]]) -> None:
+    def _rewrite(self, first: int) -> None:
+        """Replaces the file: the rows from before hyper-iteration `first` that are in it, and those that are pending."""
+        kept = [row for row in self._read() if _before(row, first)] if first > 0 and self._path.exists() else []
+        table = kept + self._pending
+        titles = list(dict.fromkeys(title for row in table for title in row))
         draft = self._path.with_name(self._path.name + ".draft")
-        text = self._lines(table, header=bool(self._titles))
+        text = _lines(titles, table, header=bool(titles))
         files.write(draft, text, durable=False)
         files.rename(draft, self._path)
-        self._size = len(text)
-
-    def _lines(self, table: list[dict[str, Any]], header: bool = False) -> bytes:
-        text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, self._titles)
-        if header:
-            writer.writeheader()
-        writer.writerows(table)
-        return text.getvalue().encode()
+        self._titles, self._size, self._whole = titles, len(text), True
 
     def _warn(self, error: OSError) -> None:
         if not self._warned:
-            warnings.warn(f"{self._path} cannot be written ({error}); the run goes on without its rows.", stacklevel=4)
+            warnings.warn(f"{self._path} cannot be written ({error}); the run goes on, and tries again.", stacklevel=4)
         self._warned = True
+
+
+def _lines(titles: list[str], table: list[dict[str, Any]], header: bool = False) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, titles)
+    if header:
+        writer.writeheader()
+    writer.writerows(table)
+    return text.getvalue().encode()
 
 
 def _before(row: dict[str, Any], first: int) -> bool:

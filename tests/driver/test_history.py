@@ -27,13 +27,12 @@ def test_what_is_written_can_be_read_whatever_an_earlier_checkpoint_shares(tmp_p
             earlier, place = (tmp_path / f"{name}-{length}-{shared}" for name in ("earlier", "place"))
             earlier.mkdir()
             place.mkdir()
-            if shared is not None:
-                history.write(earlier, ROWS[: min(shared, length)], None)
-            rest, new = history.write(place, ROWS[:length], None if shared is None else earlier)
+            _, known = history.write(earlier, ROWS[: min(shared or 0, length)], None, {})
+            rest, hashes = history.write(place, ROWS[:length], None if shared is None else earlier, known)
             assert len(rest) < 2, (length, shared)
             shutil.rmtree(earlier)  # as happens to old checkpoints
             contents = {path.name: path.read_bytes() for path in place.iterdir()}
-            assert new.keys() <= contents.keys()
+            assert hashes.keys() == contents.keys()
             assert history.read(contents, rest, length) == ROWS[:length], (length, shared)
 
 

@@ -21,10 +21,14 @@ class FaultySystem:
     Args:
       number: the operation that fails, counted from 0; None only counts.
       fault: the name of an errno; "short": half of a write; "crash before", "crash after": the process ends there.
+
+    Attributes:
+      log: the names of the operations.
+      hit: the name of the one that failed.
     """
 
     def __init__(self, number: int | None, fault: str):
-        self.number, self.fault, self.count, self.hit, self.ended = number, fault, 0, "", False
+        self.number, self.fault, self.log, self.hit, self.ended = number, fault, [], "", False
 
     def __getattr__(self, name: str):
         function = getattr(os, name)
@@ -33,12 +37,13 @@ class FaultySystem:
     def _operate(self, name, function, *args):
         if self.ended and name != "close":  # a dead process does nothing; descriptors are closed for it
             raise Crash(name)
-        self.count += 1
-        if self.count - 1 != self.number:
+        self.log.append(name)
+        if len(self.log) - 1 != self.number:
             return function(*args)
         self.hit = name
         if self.fault == "short":
-            return function(args[0], args[1][: max(1, len(args[1]) // 2)]) if name == "write" else function(*args)
+            assert name == "write"
+            return function(args[0], args[1][: max(1, len(args[1]) // 2)])
         if self.fault.startswith("crash"):
             result = function(*args) if self.fault == "crash after" else None
             self.ended = True
