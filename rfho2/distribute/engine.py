@@ -64,6 +64,11 @@ class MeshEngine(Engine):
         return self._norms
 
     @property
+    def afresh(self) -> bool:
+        """Whether every hyper-iteration trains from the start."""
+        return self.engine.afresh
+
+    @property
     def writes(self) -> bool:
         """Whether this is the process that writes checkpoints and logs; otherwise every process would write them."""
         return chief()

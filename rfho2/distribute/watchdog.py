@@ -55,14 +55,23 @@ def together() -> Iterator[None]:
     _under_way.append(time.monotonic())
     try:
         yield
-    except tf.errors.UnavailableError as error:  # TensorFlow notices a lost process, a silent one within ten seconds
-        named = [int(number) for number in re.findall(r"/job:worker/replica:0/task:(\d+)", str(error))]
+    except (tf.errors.UnavailableError, tf.errors.DeadlineExceededError) as error:  # after ten seconds of silence
         for own, lose in _losing:
-            for lost in (number for number in named if number != own):
+            for lost in (number for number in named(str(error)) if number != own):
                 lose(lost)
         raise
     finally:
         _under_way.pop()
+
+
+def named(message: str) -> list[int]:
+    """The processes that an error of TensorFlow says are lost; the chief, if nobody answers for the service that it hosts.
+
+    >>> named("Collective ops is aborted by: Deadline Exceeded, RPC: /tensorflow.CoordinationService/Heartbeat")
+    [0]
+    """
+    tasks = [int(number) for number in re.findall(r"/job:worker/replica:0/task:(\d+)", message)]
+    return tasks or ([0] if "CoordinationService" in message else [])
 
 
 class Peer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from rfho2.core import errors, nest, rows
 from rfho2.core.types import Best, HyperGradient, Hypers, Nest, Result, Run
-from rfho2.driver import fingerprint, locks, preemption, recovery
+from rfho2.driver import fingerprint, locks, prediction, preemption, recovery
 from rfho2.driver.checkpoint_store import Store, digest
 from rfho2.driver.projected_adam import HyperUpdate
 from rfho2.driver.run_state import LastGood, RunState
@@ -89,6 +89,7 @@ class HyperOptimizer:
         self.on_divergence = on_divergence
         self.limit = limit
         self.callbacks = tuple(callbacks)
+        self._told: tuple[Any, ...] = ()  # the callbacks of the current run
         self.metrics = metrics
         self.best_by = best_by
         self.stop = stop
@@ -151,6 +152,7 @@ class HyperOptimizer:
     def _run(self, now: RunState, iterations: int, config: dict[str, Any], store: Store | None, every: int) -> Result:
         """The remaining hyper-iterations."""
         number = None  # of the signal that ends the run
+        self._told = (*self.callbacks, prediction.Check(self.engine, now.carry))
         try:
             self._tell("on_start", Run(now.k, iterations, now.hypers, config))
             with preemption.noticed() as own:
@@ -200,6 +202,10 @@ class HyperOptimizer:
             values = [row["value"] for row in now.history] + [rows.objective_values(hypergradient)["value"]]
             grads = _relative(grads, [float(value) for value in values])
         hypers, opt_state = self.optimizer.update(grads, now.opt_state, now.hypers)
+        # Adam squares what it is given, and would stand still for good. What is infinite by intent was so before.
+        if _finite(nest.flatten(now.opt_state)) and not _finite(nest.flatten((hypers, opt_state))):
+            quantities = {"optimiser's state": np.inf, **_prefixed("hypergradient of ", grads), **norms}
+            raise errors.diverged(now.k, quantities, now.result)
         before = now.history[-1]["seconds"] if now.history else 0.0
         # The time of the algorithm alone, without metrics and callbacks; never negative, even if a clock is set back.
         seconds = before + max(0.0, time.perf_counter() - began)
@@ -214,9 +220,9 @@ class HyperOptimizer:
 
     def _check_divergence(self, now: RunState, hypergradient: HyperGradient, norms: dict[str, float]) -> None:
         values = rows.objective_values(hypergradient)
-        quantities = {**values, **{f"hypergradient of {name}": grad for name, grad in hypergradient.grads.items()}}
+        quantities = {**values, **_prefixed("hypergradient of ", hypergradient.grads)}
         limit = np.inf if self.limit is None or now.in_a_row >= recovery.PATIENCE else self.limit(now.history)
-        if values["value"] > limit or not all(np.all(np.isfinite(quantity)) for quantity in quantities.values()):
+        if values["value"] > limit or not _finite(quantities.values()):
             raise errors.diverged(now.k, {**quantities, **norms}, now.result, limit)
 
     def _better(self, now: RunState, hypergradient: HyperGradient, row: dict[str, float]) -> Best | None:
@@ -228,7 +234,7 @@ class HyperOptimizer:
         return Best(now.hypers, hypergradient.state, score, now.k)
 
     def _tell(self, event: str, *args: Any) -> None:
-        for callback in self.callbacks if self.engine.writes else ():
+        for callback in self._told if self.engine.writes else ():
             getattr(callback, event, lambda *_: None)(*args)
 
     def _config(self, params: Nest, hypers: Hypers) -> dict[str, Any]:
@@ -275,5 +281,14 @@ def _relative(grads: Hypers, values: list[float]) -> dict[str, tf.Tensor]:
 
 def _clipped(grads: Mapping[str, tf.Tensor], norm: float) -> dict[str, tf.Tensor]:
     """The hypergradients, scaled down if their norm over all hypers exceeds `norm`."""
-    scaled, _ = tf.clip_by_global_norm(list(grads.values()), norm)
-    return dict(zip(grads, scaled, strict=True))
+    # In float64: the square of a float32 above 1e19 is infinite.
+    own = float(np.linalg.norm([np.linalg.norm(np.asarray(grad, np.float64)) for grad in grads.values()]))
+    return dict(grads) if own <= norm else {name: grad * tf.cast(norm / own, grad.dtype) for name, grad in grads.items()}
+
+
+def _finite(arrays: Iterable[Any]) -> bool:
+    return all(np.all(np.isfinite(array)) for array in arrays)
+
+
+def _prefixed(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {prefix + name: array for name, array in arrays.items()}

@@ -80,6 +80,11 @@ class Engine(ABC):
         """Norm of the adjoint alpha_0 or of the sensitivity Z in the last call, by the name "adjoint" or "sensitivity"."""
         return {}
 
+    @property
+    def afresh(self) -> bool:
+        """Whether every hyper-iteration trains from the start."""
+        return False
+
     def forget(self, carry: Any) -> Any:
         """The same training without memory of earlier hypers; engines that start afresh have none."""
         return carry
@@ -152,6 +157,11 @@ class OfflineEngine(Engine):
     def norms(self) -> Norms:
         """Norm of the adjoint or of the sensitivity in the last call."""
         return self._norms
+
+    @property
+    def afresh(self) -> bool:
+        """Whether every hyper-iteration trains from the start: yes."""
+        return True
 
     def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
         """The hypergradient of training from `params` with `hypers`; k selects the validation batch."""
@@ -256,6 +266,10 @@ class _Adapter(Engine):
     @property
     def norms(self) -> Norms:
         return getattr(self._engine, "norms", {})
+
+    @property
+    def afresh(self) -> bool:
+        return getattr(self._engine, "afresh", False)
 
     def forget(self, carry: Any) -> Any:
         return getattr(self._engine, "forget", super().forget)(carry)

@@ -46,6 +46,11 @@ class AutoEngine(Engine):
         """Those of the chosen engine."""
         return {} if self._engine is None else self._engine.norms
 
+    @property
+    def afresh(self) -> bool:
+        """Whether every hyper-iteration trains from the start: yes."""
+        return True
+
     def _chosen(self, params: Nest, hypers: Hypers) -> Engine:
         if self._engine is None:
             self.plan = plan(self.problem, params_at(params, 0), hypers, self.settings["memory"])

@@ -134,7 +134,7 @@ def compare_columns(kind, mesh, dtype):
 
 
 def traffic(mesh, method, rate):
-    """Prints the bytes on loopback per training step, from runs of 20 and 10 steps; there are 8,000 weights of 8 bytes."""
+    """Prints the bytes that arrive per training step, from runs of 20 and 10 steps; there are 8,000 weights of 8 bytes."""
     rng = np.random.default_rng(0)
     data = rng.normal(size=(16, 2000)), rng.integers(0, 4, 16)
     batches = rf.batches.full(rf.distribute.shard(data, mesh))
@@ -149,17 +149,18 @@ def traffic(mesh, method, rate):
         engine = rf.distribute.on_mesh(ENGINES[method](problem), mesh)
         arguments = np.zeros((2000, 4)), {"lr": 0.1, "scale": 0.9} if tuned else {"scale": 0.9}
         engine(*arguments)
-        return min(_loopback(lambda: engine(*arguments)) for _ in range(5))  # other programs may use it too
+        return min(_received(lambda: engine(*arguments)) for _ in range(5))  # other programs may use it too
 
     print((bytes_of(20) - bytes_of(10)) / 10, flush=True)
 
 
-def _loopback(action):
-    """The bytes that arrive on loopback while `action` runs."""
+def _received(action):
+    """The bytes that arrive on the network device, loopback by default, while `action` runs."""
+    device = os.environ.get("DEVICE", "lo")
 
     def now():
         lines = Path("/proc/net/dev").read_text().splitlines()
-        return int(next(line for line in lines if line.strip().startswith("lo:")).split()[1])
+        return int(next(line for line in lines if line.strip().startswith(f"{device}:")).split()[1])
 
     before = now()
     action()
@@ -189,14 +190,20 @@ def stop(state, hypers, k):
     return {}
 
 
-def run(mesh, directory, metrics=None):
+def linger(state, hypers, k):
+    """A metric that takes a while, so that something can happen in the meantime."""
+    time.sleep(0.2)
+    return {}
+
+
+def run(mesh, directory, metrics=None, iterations=4):
     """A run with checkpoints; prints the bits of its hypers."""
     problem, params, hypers = cleaning("float32", mesh)
     engine = rf.distribute.on_mesh(ENGINES["reverse"](problem), mesh)
     optimizer = rf.projected_adam(0.02, {"weights": rf.BoxL1Ball(15.0)})
     callbacks = [rf.CSVLogger(Path(directory) / "history.csv")]
     tuner = rf.HyperOptimizer(engine, optimizer, callbacks, metrics)
-    result = tuner.run(params, hypers, 4, checkpoint_dir=Path(directory) / "checkpoints")
+    result = tuner.run(params, hypers, iterations, checkpoint_dir=Path(directory) / "checkpoints")
     print(result.hypers["weights"].numpy().tobytes().hex(), flush=True)
 
 
@@ -240,6 +247,7 @@ SCENARIOS = {
     "die": lambda mesh, directory: run(mesh, directory, die),
     "freeze": lambda mesh, directory: run(mesh, directory, freeze),
     "stop": lambda mesh, directory: run(mesh, directory, stop),
+    "linger": lambda mesh, directory: run(mesh, directory, linger, 20),
     "run_columns": run_columns,
     "stop_columns": lambda mesh, directory: run_columns(mesh, directory, stop),
     "die_columns": lambda mesh, directory: run_columns(mesh, directory, die),

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Ended(NamedTuple):
-    """The exit code of a process, what it printed, and when (`time.monotonic`) it and all processes before it had ended."""
+    """The exit code of a process, what it printed, and when (`time.monotonic`) it ended."""
 
     code: int
     out: str
@@ -48,14 +49,25 @@ def launch(processes: int, *arguments: object, module: str, timeout: float = 120
         )
         for i in range(processes)
     ]
+    return wait(children, timeout)
+
+
+def wait(children: list[subprocess.Popen[str]], timeout: float) -> list[Ended]:
+    """Waits for all processes, reading what they print; kills those that take too long."""
+    ended: list[Ended | None] = [None] * len(children)
+
+    def read(i: int) -> None:
+        out, err = children[i].communicate()
+        ended[i] = Ended(children[i].returncode, out, err, time.monotonic())
+
+    readers = [threading.Thread(target=read, args=[i]) for i in range(len(children))]
+    for reader in readers:
+        reader.start()
     deadline = time.monotonic() + timeout
-    try:
-        ended = []
-        for child in children:
-            printed = child.communicate(timeout=max(deadline - time.monotonic(), 1.0))
-            ended.append(Ended(child.returncode, *printed, time.monotonic()))
-        return ended
-    finally:
-        for child in children:
-            child.kill()
-            child.wait()
+    for reader in readers:
+        reader.join(max(0.0, deadline - time.monotonic()))
+    for child in children:
+        child.kill()
+    for reader in readers:
+        reader.join()
+    return [end for end in ended if end is not None]

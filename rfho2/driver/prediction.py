@@ -1,0 +1,171 @@
+"""Whether the hypergradients of a run can be trusted: they have to predict how the objective changes with the hypers.
+
+Between two hyper-iterations, at hypers a and b, the objective changes by f(b) - f(a); by the trapezoidal rule that is
+(grad f(a) + grad f(b)) (b - a) / 2, up to the third power of b - a. All of these numbers are there anyway.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from rfho2.batches import Stream, constant, of_episodes
+from rfho2.core import nest, rows
+from rfho2.core.compiled import graph_function
+from rfho2.core.types import HyperGradient, Hypers, Nest, Result
+from rfho2.hypergradients.engine import Engine, OfflineEngine
+from rfho2.hypergradients.episodes import ParamsFunction
+from rfho2.problem import Problem
+
+EVERY = 10  # changes that are judged together: a single one may be an accident
+FEWEST = 3  # changes that are judged at the end of a run
+WRONG = 0.5  # the difference between real and predicted changes, relative to their size, that is reported
+GROWTH = 1e3  # of the adjoint from the last step to the first: "orders of magnitude"
+ADVICE = (
+    "Try fewer steps or a smaller inner learning rate; rf.reverse(problem, truncate=...), which leaves out the early steps; "
+    "rf.real_time(..., discount=...), which forgets them; or rf.HyperOptimizer(clip=...), which bounds the damage."
+)
+
+
+class Change(NamedTuple):
+    """What the objective did between two hyper-iterations, and what the hypergradients say that it did."""
+
+    real: float
+    predicted: float
+
+
+class Check:
+    """A callback that warns, once, of hypergradients that do not predict the objective, and of chaotic training.
+
+    The prediction is judged only if the objective is a function of the hypers alone (`repeats`). The adjoint of reverse mode
+    is judged if it is not.
+    """
+
+    def __init__(self, engine: Engine, start: Nest):
+        self._engine = engine
+        self._repeats = repeats(engine, start)
+        self._before: tuple[Hypers, HyperGradient] | None = None
+        self._changes: list[Change] = []
+        self._adjoint = 0.0
+        self._warned = not engine.afresh
+
+    def on_norms(self, k: int, norms: dict[str, float]) -> None:
+        """Remembers the norm of alpha_0."""
+        self._adjoint = norms.get(rows.norm_name("adjoint"), 0.0)
+
+    def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
+        """Looks at the change since the hyper-iteration before."""
+        if self._warned:
+            return
+        now = dict(hypers), hypergradient
+        if self._before is not None:
+            self._changes.append(change(self._before, now))
+        self._before = now
+        if len(self._changes) == EVERY:
+            self._judge()
+
+    def on_end(self, result: Result) -> None:
+        """Looks at the changes that were not judged yet."""
+        if not self._warned and len(self._changes) >= FEWEST:
+            self._judge()
+
+    def _judge(self) -> None:
+        assert self._before is not None
+        wrong = self._repeats and not predicted(self._changes, _smallest(self._before[1]))
+        growth = self._growth() if wrong or not self._repeats else 0.0
+        if wrong or growth > GROWTH:
+            warnings.warn(" ".join(_message(self._changes if wrong else [], growth)), stacklevel=5)
+            self._warned = True
+        self._changes = []
+
+    def _growth(self) -> float:
+        """|alpha_0| / |alpha_T| of the last hyper-iteration; 0 if it is not known."""
+        if not isinstance(self._engine, OfflineEngine) or not self._adjoint:  # on a mesh, one process alone cannot know
+            return 0.0
+        assert self._before is not None
+        problem, (hypers, hypergradient) = self._engine.problem, self._before
+        terms = [term for term in problem.terms(hypers) if term.every is None]
+        batches = [term.batch(tf.constant(0)) for term in terms]
+        ends = [
+            term.cost(problem.dynamics, hypergradient.state, hypers, batch)
+            for term, batch in zip(terms, batches, strict=True)
+        ]
+        last = float(nest.norm([end.state for end in ends])) if ends else 0.0
+        return self._adjoint / last if last else 0.0
+
+
+def repeats(engine: Engine, start: Nest) -> bool:
+    """Whether each hyper-iteration computes the same function of the hypers: same params, batches and validation data."""
+    problem = engine.problem
+    if not engine.afresh or not isinstance(problem, Problem) or isinstance(start, ParamsFunction):
+        return False
+    if isinstance(problem.batches, Stream) or (problem.batches is not None and of_episodes(problem.batches)):
+        return False
+    if isinstance(problem.objective, Mapping):  # each of several objectives is differentiated by some of the hypers only
+        return False
+    return constant(problem.validation) or _ignores_its_argument(problem.validation)
+
+
+def change(before: tuple[Hypers, HyperGradient], now: tuple[Hypers, HyperGradient]) -> Change:
+    """From two hyper-iterations, each with its hypers."""
+    (a, first), (b, second) = before, now
+    products = [
+        np.vdot(np.asarray(first.grads[name], float) + np.asarray(second.grads[name], float), np.asarray(b[name] - a[name]))
+        for name in a
+    ]
+    real = rows.objective_values(second)["value"] - rows.objective_values(first)["value"]
+    return Change(real, 0.5 * float(sum(products)))
+
+
+def predicted(changes: list[Change], smallest: float) -> bool:
+    """Whether most of what the objective did was predicted; changes below `smallest` may be rounding errors.
+
+    >>> predicted([Change(-0.2, -0.25), Change(0.1, 0.08)], smallest=1e-6)
+    True
+    >>> predicted([Change(-0.2, -30.0), Change(0.1, 41.0)], smallest=1e-6)
+    False
+    """
+    visible = [c for c in changes if max(abs(c.real), abs(c.predicted)) > smallest]
+    size = sum(max(abs(c.real), abs(c.predicted)) for c in visible)
+    return sum(abs(c.real - c.predicted) for c in visible) <= WRONG * size
+
+
+def _smallest(hypergradient: HyperGradient) -> float:
+    """The square root of the precision: errors of thousands of steps add up."""
+    value = hypergradient.value
+    assert not isinstance(value, dict)
+    return float(np.sqrt(np.finfo(value.dtype.as_numpy_dtype).eps)) * abs(float(value))
+
+
+def _ignores_its_argument(batches: Any) -> bool:
+    traced = graph_function(batches).get_concrete_function(tf.TensorSpec([], tf.int32))
+    return not traced.inputs[0].consumers()
+
+
+def _message(changes: list[Change], growth: float) -> list[str]:
+    parts = []
+    real, expected = (sum(abs(getattr(c, field)) for c in changes) for field in Change._fields)
+    if changes:
+        parts.append(
+            f"the hypergradients do not predict what the objective does: in the last {len(changes)} hyper-iterations it "
+            f"changed by {real:.3g} (sum of sizes), where they predict {expected:.3g}, and the differences add up to "
+            f"{sum(abs(c.real - c.predicted) for c in changes):.3g}."
+        )
+    if growth > GROWTH:
+        parts.append(
+            f"The adjoint grows {growth:.1g}-fold from the last training step to the first: training is chaotic, and tiny "
+            f"changes of the hypers change its result. {ADVICE}"
+        )
+    elif expected > 10 * real:
+        parts.append(f"Hypergradients that are far too large are a sign of chaotic training. {ADVICE}")
+    else:
+        parts.append(
+            "Either the updates are too large (try a smaller hyper learning rate), or training is not a deterministic, "
+            "smooth function of the hypers, or the engine's approximation is poor (truncate, rf.implicit). "
+            "rf.check_hypergradient compares the hypergradient with differences."
+        )
+    return parts
