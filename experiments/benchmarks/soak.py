@@ -33,10 +33,11 @@ Samples = list[tuple[int, float]]
 class Config:
     """What is run."""
 
-    part: str = setting("kills", "Which test to run.", choices=["kills", "long"])
+    part: str = setting("kills", "Which test to run.", choices=["kills", "long", "mixed"])
+    case: str = setting("real_time", "What runs in the mixed test.", choices=["real_time", "hyper_cleaning"])
     output_dir: str = setting("results/soak", "Where the runs write; those of an earlier soak have to be removed first.")
     hyper_iterations: int = setting(300, "Hyper-iterations of the run.", at_least=4)
-    kills: int = setting(200, "Number of kills.", at_least=0)
+    kills: int = setting(200, "Number of kills, or of disturbances in the mixed test.", at_least=0)
     hidden: int = setting(30, "Units of the network.", at_least=1)
     seed: int = setting(0, "Seed of the moments of the kills.", at_least=0)
 
@@ -59,10 +60,10 @@ def start(output: Path, iterations: int, settings: Sequence[str]) -> subprocess.
     return processes.start("real_time_digits", *flags, log=output / "log.txt")
 
 
-def finish(child: subprocess.Popen[bytes], output: Path) -> None:
+def finish(child: subprocess.Popen[bytes], output: Path, log: Path | None = None) -> None:
     """Waits for the end of a run that is not killed."""
     if child.wait() != 0:
-        raise DataError(f"the run in {output} ended with {child.returncode}; see {output / 'log.txt'}.")
+        raise DataError(f"the run in {output} ended with {child.returncode}; see {log or output / 'log.txt'}.")
 
 
 def rows(output: Path) -> int:
@@ -139,7 +140,7 @@ def growth(samples: Samples, iterations: int) -> Growth:
 
 def run_long(config: Config) -> bool:
     """Makes a long run and prints what grew; returns whether all ratios are within their limits."""
-    growths = long_run(_fresh(config, "long"), config.hyper_iterations, [f"--hidden={config.hidden}"])
+    growths = long_run(fresh(config, "long"), config.hyper_iterations, [f"--hidden={config.hidden}"])
     for name, measured in growths.items():
         quarters = f"{measured.second:.4g} in the second quarter, {measured.last:.4g} in the last"
         print(f"{name}: {quarters} ({measured.ratio:.3f}, at most {LIMITS[name]})")
@@ -148,7 +149,7 @@ def run_long(config: Config) -> bool:
 
 def run_kills(config: Config) -> bool:
     """Makes a run with kills and one without, and prints how they differ; returns whether nothing was lost."""
-    whole, killed = _fresh(config, "whole"), _fresh(config, "killed")
+    whole, killed = fresh(config, "whole"), fresh(config, "killed")
     iterations, settings = config.hyper_iterations, [f"--hidden={config.hidden}"]
     finish(start(whole, iterations, settings), whole)
     done = killed_run(killed, iterations, config.kills, settings, config.seed)
@@ -158,7 +159,7 @@ def run_kills(config: Config) -> bool:
     return not wrong
 
 
-def _fresh(config: Config, name: str) -> Path:
+def fresh(config: Config, name: str) -> Path:
     """A directory without an earlier run, which would be read back instead of run."""
     path = Path(config.output_dir) / name
     if path.exists():

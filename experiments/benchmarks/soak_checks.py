@@ -14,14 +14,22 @@ from tensorboard.backend.event_processing import event_file_loader
 MAY_CHANGE = ("configuration", "best value")  # TensorBoard tags that a resumed run logs anew
 
 
-def differences(killed: Path, whole: Path, iterations: int) -> list[str]:
-    """How the output of a killed run differs from that of the uninterrupted one; empty if nothing was lost."""
-    contents = (("results.json", results), ("the last checkpoint", last_checkpoint), ("history.csv", csv_rows))
-    wrong = [f"{name} differs" for name, content in contents if content(killed) != content(whole)]
-    numbers = [int(row["iteration"]) for row in csv_rows(killed)]
+def differences(killed: Path, whole: Path, iterations: int, run: str = ".", tensorboard: bool = True) -> list[str]:
+    """How the output of a killed run differs from that of the uninterrupted one; empty if nothing was lost.
+
+    Args:
+      killed, whole: output directories.
+      iterations: hyper-iterations of the runs.
+      run: where, below the output directory, checkpoints and logs are.
+      tensorboard: whether there is a log of TensorBoard with every hyper-iteration.
+    """
+    contents = (("the last checkpoint", last_checkpoint), ("history.csv", csv_rows))
+    wrong = ["results.json differs"] if results(killed) != results(whole) else []
+    wrong += [f"{name} differs" for name, content in contents if content(killed / run) != content(whole / run)]
+    numbers = [int(row["iteration"]) for row in csv_rows(killed / run)]
     if numbers != list(range(iterations)):
         wrong.append(f"history.csv has the hyper-iterations {numbers}")
-    return wrong + tensorboard_faults(killed / "tensorboard", iterations)
+    return wrong + (tensorboard_faults(killed / run / "tensorboard", iterations) if tensorboard else [])
 
 
 def results(output: Path) -> Any:

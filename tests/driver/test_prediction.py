@@ -1,0 +1,152 @@
+"""Hypergradients that do not predict the objective are reported once; where nothing can be compared, no claim is made."""
+
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rfho2 as rf
+from rfho2.driver.prediction import Change, predicted
+
+WORDS = "do not predict|chaotic"
+
+
+def logistic(steps, rate_of="r", validation=None, batches=None):
+    """s <- r s (1 - s): converges for r = 2.5, is chaotic for r = 3.9."""
+    dynamics = rf.Dynamics(lambda w, h: w, lambda s, h, batch, t: h["r"] * s * (1.0 - s), lambda s: s)
+    objective = lambda s, h, batch: (s - 0.3) ** 2  # noqa: E731
+    return rf.Problem(dynamics, objective, steps, batches, validation)
+
+
+def told(engine, hypers, rate, iterations=12, params=None, **settings):
+    """The warnings of a run, and its result."""
+    params = tf.constant(0.4, tf.float64) if params is None else params
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = rf.HyperOptimizer(engine, rf.projected_adam(rate), **settings).run(params, hypers, iterations)
+    return [str(w.message) for w in caught if "predict" in str(w.message) or "chaotic" in str(w.message)], result
+
+
+@pytest.mark.parametrize("make", [rf.reverse, rf.forward])
+def test_a_training_that_converges_is_predicted(make):
+    messages, result = told(make(logistic(40), jit_compile=False), {"r": 2.5}, 0.02)
+    assert messages == []
+    assert result.history[-1]["value"] != result.history[0]["value"]
+
+
+def test_a_chaotic_training_is_reported_once_with_what_to_try():
+    (message,), result = told(rf.reverse(logistic(40), jit_compile=False), {"r": 3.9}, 1e-3, 35)
+    assert "in the last 10 hyper-iterations" in message
+    assert "The adjoint grows" in message
+    for remedy in ("truncate=", "discount=", "clip="):
+        assert remedy in message
+    assert abs(result.history[0]["hypergradient/r"]) > 1e3
+
+
+def test_forward_mode_reports_it_by_the_size_of_the_hypergradient():
+    (message,), _ = told(rf.forward(logistic(40), jit_compile=False), {"r": 3.9}, 1e-3)
+    assert "far too large are a sign of chaotic training" in message
+
+
+def test_a_run_too_short_for_ten_changes_is_judged_at_its_end():
+    engine = rf.reverse(logistic(40), jit_compile=False)
+    assert told(engine, {"r": 3.9}, 1e-3, 3)[0] == []  # two changes may be an accident
+    (message,), _ = told(engine, {"r": 3.9}, 1e-3, 4)
+    assert "in the last 3 hyper-iterations" in message
+
+
+def test_updates_that_are_too_large_are_reported_as_such():
+    loss = lambda w, h, batch: (w - 1.0) ** 2  # noqa: E731
+    wave = lambda w, h, batch: tf.sin(50.0 * h["x"]) + 0.0 * w  # noqa: E731
+    engine = rf.reverse(rf.Problem(rf.gradient_descent(loss, 0.1), wave, 2), jit_compile=False)
+    assert "smaller hyper learning rate" in told(engine, {"x": 0.3}, 0.2)[0][0]
+    assert told(engine, {"x": 0.3}, 1e-3)[0] == []
+
+
+def test_a_wrong_hypergradient_is_reported():
+    @tf.custom_gradient
+    def square(x):
+        return x**2, lambda upstream: -2.0 * x * upstream  # the wrong sign
+
+    loss = lambda w, h, batch: (w - 1.0) ** 2  # noqa: E731
+    objective = lambda w, h, batch: square(h["x"]) + 0.0 * w  # noqa: E731
+    engine = rf.reverse(rf.Problem(rf.gradient_descent(loss, 0.1), objective, 2), jit_compile=False)
+    assert "rf.check_hypergradient" in told(engine, {"x": 0.3}, 0.01)[0][0]
+
+
+def test_truncation_that_leaves_out_what_matters_is_reported():
+    loss = lambda w, h, batch: 0.5 * (w - h["target"]) ** 2 * tf.where(batch < 5, 1.0, 0.0)  # noqa: E731
+    objective = lambda w, h, batch: w**2 + 1e-3 * h["target"]  # noqa: E731
+    problem = rf.Problem(rf.gradient_descent(loss, 0.5), objective, 10, lambda t: t)
+    for truncate, wrong in ((None, False), (3, True)):
+        engine = rf.reverse(problem, truncate=truncate, jit_compile=False)
+        assert bool(told(engine, {"target": 1.0}, 0.02, params=tf.constant(0.4))[0]) == wrong
+
+
+@pytest.mark.parametrize(
+    ("why", "options", "params"),
+    [
+        ("validation data that change", {"validation": lambda k: k}, None),
+        ("episodes", {"batches": lambda t, k: k}, None),
+        ("params that change", {}, lambda k: 0.4 + 0.001 * tf.cast(k, tf.float64)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_no_claim_is_made_where_values_cannot_be_compared(why, options, params):
+    """Only the growth of the adjoint is judged."""
+    problem = logistic(40, **options)
+    (message,), _ = told(rf.reverse(problem, jit_compile=False), {"r": 3.9}, 1e-3, params=params)
+    assert "predict" not in message
+    assert "The adjoint grows" in message
+    assert told(rf.forward(problem, jit_compile=False), {"r": 3.9}, 1e-3, params=params)[0] == []
+    assert told(rf.reverse(problem, jit_compile=False), {"r": 2.5}, 0.2, params=params)[0] == []
+
+
+def test_no_claim_is_made_in_real_time():
+    assert told(rf.real_time(logistic(None), 5, jit_compile=False), {"r": 3.9}, 1e-3, 25)[0] == []
+
+
+def test_constant_validation_of_the_users_own_is_recognised():
+    problem = logistic(40, validation=lambda k: tf.constant(1.0))
+    assert "do not predict" in told(rf.reverse(problem, jit_compile=False), {"r": 3.9}, 1e-3)[0][0]
+
+
+def test_rounding_errors_are_not_reported():
+    """In float32 a converged objective moves by its last bits only."""
+    loss = lambda w, h, batch: (w - h["x"]) ** 2  # noqa: E731
+    objective = lambda w, h, batch: 100.0 + 1e-6 * w  # noqa: E731
+    engine = rf.reverse(rf.Problem(rf.gradient_descent(loss, 0.4), objective, 20), jit_compile=False)
+    assert told(engine, {"x": 0.3}, 0.1, params=tf.constant(0.0))[0] == []
+
+
+def test_changes_are_judged_together():
+    assert predicted([Change(1.0, 1.2), Change(0.0, 0.3)], 1e-6)
+    assert predicted([], 1e-6)
+    assert not predicted([Change(1.0, -1.0)], 1e-6)
+    assert predicted([Change(1e-7, -1e-7), Change(1.0, 1.0)], 1e-6)
+
+
+# An optimiser whose state overflows
+
+
+def test_a_hypergradient_whose_square_overflows_is_a_divergence_instead_of_a_hyper_that_stands_still():
+    steep = lambda w, h, batch: 1e25 * h["x"] + 0.0 * w  # noqa: E731
+    engine = rf.reverse(rf.Problem(rf.gradient_descent(steep, 0.0), steep, 1), jit_compile=False)
+    tuner = rf.HyperOptimizer(engine, rf.projected_adam(0.1))
+    with pytest.raises(rf.DivergenceError, match="not finite: optimiser's state"):
+        tuner.run(tf.constant(0.0), {"x": 1.0}, 3)
+    result = rf.HyperOptimizer(engine, rf.projected_adam(0.1), clip=1.0).run(tf.constant(0.0), {"x": 1.0}, 3)
+    np.testing.assert_allclose(result.hypers["x"], 0.7, rtol=1e-5)
+
+
+def test_an_optimiser_that_uses_infinity_on_purpose_may():
+    """As the best value so far, for instance."""
+
+    def update(grads, state, hypers):
+        return {name: hyper - 0.1 * grads[name] for name, hyper in hypers.items()}, state
+
+    optimizer = rf.HyperUpdate(lambda hypers: tf.constant(np.inf), update, {})
+    loss = lambda w, h, batch: (w - h["x"]) ** 2  # noqa: E731
+    engine = rf.reverse(rf.Problem(rf.gradient_descent(loss, 0.1), loss, 2), jit_compile=False)
+    assert len(rf.HyperOptimizer(engine, optimizer).run(tf.constant(0.0), {"x": 1.0}, 3).history) == 3
