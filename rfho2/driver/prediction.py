@@ -22,12 +22,12 @@ from rfho2.hypergradients.episodes import ParamsFunction
 from rfho2.problem import Problem
 
 EVERY = 10  # changes that are judged together: a single one may be an accident
-FEWEST = 3  # changes that are judged at the end of a run
-WRONG = 0.5  # the difference between real and predicted changes, relative to their size, that is reported
+FEWEST = 3  # changes that are enough at the end of a run
+WRONG = 0.5  # the difference between a real and a predicted change, relative to the larger one, that counts as an error
 GROWTH = 1e3  # of the adjoint from the last step to the first: "orders of magnitude"
 ADVICE = (
-    "Try fewer steps or a smaller inner learning rate; rf.reverse(problem, truncate=...), which leaves out the early steps; "
-    "rf.real_time(..., discount=...), which forgets them; or rf.HyperOptimizer(clip=...), which bounds the damage."
+    "Try a smaller learning rate, inner or hyper, or fewer steps; rf.reverse(problem, truncate=...), which leaves out the early "
+    "ones; rf.real_time(..., discount=...), which forgets them; or rf.HyperOptimizer(clip=...), which bounds the damage."
 )
 
 
@@ -36,6 +36,16 @@ class Change(NamedTuple):
 
     real: float
     predicted: float
+
+    @property
+    def size(self) -> float:
+        """The larger of the two."""
+        return max(abs(self.real), abs(self.predicted))
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the hypergradients are wrong about it."""
+        return abs(self.real - self.predicted) > WRONG * self.size
 
 
 class Check:
@@ -122,16 +132,17 @@ def change(before: tuple[Hypers, HyperGradient], now: tuple[Hypers, HyperGradien
 
 
 def predicted(changes: list[Change], smallest: float) -> bool:
-    """Whether most of what the objective did was predicted; changes below `smallest` may be rounding errors.
+    """Whether most of the changes were predicted; those below `smallest` may be rounding errors.
 
-    >>> predicted([Change(-0.2, -0.25), Change(0.1, 0.08)], smallest=1e-6)
+    A majority, and not a sum: a single large first step would outweigh all others.
+
+    >>> predicted([Change(-0.2, -0.25), Change(0.1, 0.08), Change(0.1, 41.0)], smallest=1e-6)
     True
-    >>> predicted([Change(-0.2, -30.0), Change(0.1, 41.0)], smallest=1e-6)
+    >>> predicted([Change(-0.2, -30.0), Change(0.1, 0.08), Change(0.1, 41.0)], smallest=1e-6)
     False
     """
-    visible = [c for c in changes if max(abs(c.real), abs(c.predicted)) > smallest]
-    size = sum(max(abs(c.real), abs(c.predicted)) for c in visible)
-    return sum(abs(c.real - c.predicted) for c in visible) <= WRONG * size
+    visible = [change for change in changes if change.size > smallest]
+    return len(visible) < FEWEST or sum(change.wrong for change in visible) <= len(visible) / 2
 
 
 def _smallest(hypergradient: HyperGradient) -> float:
@@ -151,9 +162,9 @@ def _message(changes: list[Change], growth: float) -> list[str]:
     real, expected = (sum(abs(getattr(c, field)) for c in changes) for field in Change._fields)
     if changes:
         parts.append(
-            f"the hypergradients do not predict what the objective does: in the last {len(changes)} hyper-iterations it "
-            f"changed by {real:.3g} (sum of sizes), where they predict {expected:.3g}, and the differences add up to "
-            f"{sum(abs(c.real - c.predicted) for c in changes):.3g}."
+            f"the hypergradients do not predict what the objective does: {sum(c.wrong for c in changes)} of its last "
+            f"{len(changes)} changes are not what they predict. On average its changes have size {real / len(changes):.3g}, "
+            f"and the predictions {expected / len(changes):.3g}."
         )
     if growth > GROWTH:
         parts.append(
@@ -161,7 +172,7 @@ def _message(changes: list[Change], growth: float) -> list[str]:
             f"changes of the hypers change its result. {ADVICE}"
         )
     elif expected > 10 * real:
-        parts.append(f"Hypergradients that are far too large are a sign of chaotic training. {ADVICE}")
+        parts.append(f"Hypergradients far too large are a sign of chaotic training, or of too large updates. {ADVICE}")
     else:
         parts.append(
             "Either the updates are too large (try a smaller hyper learning rate), or training is not a deterministic, "
