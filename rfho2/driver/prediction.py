@@ -26,8 +26,8 @@ FEWEST = 3  # changes that are enough at the end of a run
 WRONG = 0.5  # the difference between a real and a predicted change, relative to the larger one, that counts as an error
 GROWTH = 1e3  # of the adjoint from the last step to the first: "orders of magnitude"
 ADVICE = (
-    "Try a smaller learning rate, inner or hyper, or fewer steps; rf.reverse(problem, truncate=...), which leaves out the early "
-    "ones; rf.real_time(..., discount=...), which forgets them; or rf.HyperOptimizer(clip=...), which bounds the damage."
+    "Try a smaller learning rate, inner or hyper, or fewer steps; rf.reverse(problem, truncate=...), which leaves out early "
+    "steps; rf.real_time(..., discount=...), which forgets them; or rf.HyperOptimizer(clip=...), which bounds the damage."
 )
 
 
