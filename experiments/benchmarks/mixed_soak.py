@@ -23,7 +23,7 @@ from experiments.common import processes
 
 STILL = 0.25  # fraction of the starts with a clock that stands still
 DISK = 1_000_000_000  # bytes: a disk with more free space is not filled
-NOTICED = 60.0  # seconds within which a full disk has to end the run, and a signal too
+NOTICED = 300.0  # seconds within which a full disk or a signal has to end the run, which may still be compiling
 KINDS = ("kill", "terminate", "full disk", "stop")
 
 
@@ -129,7 +129,7 @@ def full(place: Path) -> Iterator[None]:
 
 def run_mixed(config: Config) -> bool:
     """Makes a run with disturbances and one without, and prints how they differ; returns whether nothing was lost."""
-    case, whole, mixed = CASES[config.case], fresh(config, "whole"), fresh(config, "mixed")
+    case, whole, mixed = CASES[config.case], Path(config.output_dir) / "whole", fresh(config, "mixed")
     mixed.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(mixed.parent).free
     if free > DISK:
@@ -138,7 +138,7 @@ def run_mixed(config: Config) -> bool:
             f"fill; make a small one (mount -t tmpfs -o size=200m tmpfs /mnt/soak) and choose a directory on it."
         )
     undisturbed = Soak(case, whole, config.hyper_iterations, config.seed)
-    finish(undisturbed.start(still=False), whole, undisturbed.log)
+    finish(undisturbed.start(still=False), whole, undisturbed.log)  # at once, if it is there already
     soak = Soak(case, mixed, config.hyper_iterations, config.seed)
     began = time.monotonic()
     soak.run(config.kills)

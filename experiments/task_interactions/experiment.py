@@ -190,13 +190,13 @@ def run(
         split = data(seed)
         for name, total in _methods_and_totals(config):
             if name in COMPARED:
-                runs.append(_run_compared(config, name, seed, split))
+                runs.append(run_compared(config, name, seed, split))
             else:
                 label = name if len(config.totals) == 1 or name != "HMTL-S" else f"HMTL-S R={total:g}"
                 method = models.method(name, models.classes(split), config.rate, total)
                 directory = output and output / "runs" / f"{label}-split-{seed}"
                 result = tune(config, method, split, callbacks(label, seed, directory), directory, resume)
-                runs.append(_tested(config, label, seed, split, result))
+                runs.append(tested(config, label, seed, split, result))
     return Outcome(
         [run.row for run in runs],
         {(run.method, run.seed): run.interactions for run in runs if run.interactions is not None},
@@ -210,7 +210,7 @@ def _methods_and_totals(config: Config) -> list[tuple[str, float]]:
     return [(m, r) for m in config.methods for r in (config.totals if m == "HMTL-S" else config.totals[:1])]
 
 
-def _run_compared(config: Config, name: str, seed: int, split: cifar_features.Split) -> MethodRun:
+def run_compared(config: Config, name: str, seed: int, split: cifar_features.Split) -> MethodRun:
     """A method that learns its interactions as model parameters."""
     began = time.perf_counter()
     fitted = COMPARED[name](*split)
@@ -218,7 +218,7 @@ def _run_compared(config: Config, name: str, seed: int, split: cifar_features.Sp
     return MethodRun(name, seed, row, fitted.interactions, time.perf_counter() - began, None)
 
 
-def _tested(config: Config, name: str, seed: int, split: cifar_features.Split, result: rf.Result) -> MethodRun:
+def tested(config: Config, name: str, seed: int, split: cifar_features.Split, result: rf.Result) -> MethodRun:
     """The kept hypers of a tuned method, tested without and with a re-fit."""
     best = result.best
     assert best is not None

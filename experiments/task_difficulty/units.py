@@ -1,0 +1,162 @@
+"""One unit of work: one method on one split of one kind of features. Units are independent, and run in several processes."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import json
+import multiprocessing
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+import rfho2 as rf
+from data import cifar_features
+from experiments.common.figures import slug
+from experiments.task_difficulty.weaker import weaker
+from experiments.task_interactions import experiment, models
+
+TOTALS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # the bounds R among which HMTL-S, R chosen, chooses
+CHOSEN = "HMTL-S, R chosen"
+
+Row = dict[str, Any]
+
+
+class Unit(NamedTuple):
+    """What a row of the results depends on.
+
+    Attributes:
+      full: whether with the original's T = 3000 at rate 0.01 and 250 hyper-iterations.
+      iterations: hyper-iterations otherwise.
+    """
+
+    dataset: str
+    kind: str
+    strength: float
+    per_class: int
+    seed: int
+    method: str
+    full: bool = False
+    iterations: int = 150
+
+    @property
+    def name(self) -> str:
+        """Identifies the unit."""
+        features = self.kind + (f"={self.strength:g}" if self.strength else "")
+        length = "full" if self.full else f"{self.iterations}"
+        return f"{self.dataset} {features} {self.per_class} per class, {self.method}, split {self.seed}, {length}"
+
+    @property
+    def config(self) -> experiment.Config:
+        """The settings of the experiment that it repeats."""
+        changes: dict[str, Any] = experiment.FULL if self.full else {"hyper_iterations": self.iterations}
+        return experiment.Config(self.dataset, per_class=self.per_class, **changes)
+
+
+def run(units: Iterable[Unit], output: Path, workers: int) -> list[Row]:
+    """The rows of all units, in their order; those that `output` has are read, the others computed and added."""
+    units = list(dict.fromkeys(units))
+    path = output / "rows.jsonl"
+    output.mkdir(parents=True, exist_ok=True)
+    known = {row["unit"]: row for row in read(path)}
+    missing = [unit for unit in units if unit.name not in known]
+    if missing:
+        context = multiprocessing.get_context("spawn")
+        with (
+            concurrent.futures.ProcessPoolExecutor(workers, context, initializer=one_thread) as pool,
+            path.open("a") as file,
+        ):
+            futures = [pool.submit(compute, unit, output) for unit in missing]
+            try:
+                for future in tqdm(concurrent.futures.as_completed(futures), total=len(futures), unit="run"):
+                    row = future.result()
+                    known[row["unit"]] = row
+                    file.write(json.dumps(row) + "\n")
+                    file.flush()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+    return [known[unit.name] for unit in units]
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a file; a line that was cut off is left out."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    rows = []
+    for line in lines:
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return rows
+
+
+def one_thread() -> None:
+    """The processes share the cores already."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+def compute(unit: Unit, output: Path) -> Row:
+    """The row of a unit; its interactions go to a file."""
+    split = cifar_features.split(_features(unit.dataset, unit.kind, unit.strength), unit.seed, unit.per_class)
+    chosen: dict[str, Any] = {}
+    if unit.method in experiment.COMPARED:
+        made = experiment.run_compared(unit.config, unit.method, unit.seed, split)
+    else:
+        total = 1e-3
+        if unit.method == CHOSEN:
+            total, chosen = choose_total(unit.config, split)
+        made = experiment.tested(unit.config, unit.method, unit.seed, split, _tuned(unit.config, unit.method, split, total))
+    if made.interactions is not None and unit.method not in experiment.COMPARED:
+        path = interactions(output, unit)
+        path.parent.mkdir(exist_ok=True)
+        np.save(path, made.interactions)
+    return {"unit": unit.name, **unit._asdict(), **made.row, **chosen}
+
+
+def interactions(output: Path, unit: Unit) -> Path:
+    """The file of the learned C."""
+    return output / "interactions" / f"{slug(unit.name)}.npy"
+
+
+def choose_total(config: experiment.Config, split: cifar_features.Split) -> tuple[float, dict[str, Any]]:
+    """R by cross-validation: the hypers are tuned on one half of the validation examples, and judged on the other.
+
+    The data that tune C always prefer the largest R. The criterion is the cross-entropy of the kept models, summed over
+    both halves; accuracy has too few steps on so few examples.
+    """
+    scores = {total: sum(_held_out(config, fold, total) for fold in halves(split)) for total in TOTALS}
+    total = min(scores, key=lambda total: scores[total])
+    return total, {"R": total, "scores": [scores[total] for total in TOTALS]}
+
+
+def halves(split: cifar_features.Split) -> list[tuple[cifar_features.Split, cifar_features.Part]]:
+    """(split whose validation examples are one half, the other half), twice; every other example in the order of classes."""
+    order = np.argsort(split.validation.labels, kind="stable")
+    parts = [cifar_features.Part(*(array[order[i::2]] for array in split.validation)) for i in range(2)]
+    return [(split._replace(validation=parts[i]), parts[1 - i]) for i in range(2)]
+
+
+def _held_out(config: experiment.Config, fold: tuple[cifar_features.Split, cifar_features.Part], total: float) -> float:
+    split, held_out = fold
+    best = _tuned(config, "HMTL-S", split, total).best
+    assert best is not None
+    p = models.problem(config.training, split.train, split.validation, ()).dynamics.params(best.state)
+    return float(models.error(held_out, lambda examples: examples)(p))
+
+
+def _tuned(config: experiment.Config, name: str, split: cifar_features.Split, total: float) -> rf.Result:
+    base = "HMTL-S" if name == CHOSEN else name
+    return experiment.tune(config, models.method(base, models.classes(split), config.rate, total), split)
+
+
+@functools.lru_cache(maxsize=4)
+def _features(dataset: str, kind: str, strength: float) -> cifar_features.Features:
+    source = "embedded" if dataset == "cifar10" else "file"
+    return weaker(cifar_features.find(dataset, source), kind, strength)
