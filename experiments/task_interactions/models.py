@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import rfho2 as rf
 from data.cifar_features import Part, Split
+from rfho2.core.compiled import graph_function
 from rfho2.core.types import Hypers, Nest
 
 
@@ -150,8 +151,7 @@ def refit(training: Training, split: Split, hypers: Hypers) -> Nest:
     both = Part(*(np.concatenate(pair) for pair in zip(split.train, split.validation, strict=True)))
     p = problem(training, both, split.validation, tuple(n for n in hypers if n not in ("eta", "mu")))
 
-    @tf.function(autograph=False, jit_compile=True)
     def fit(hypers: Hypers) -> Nest:
         return p.dynamics.params(p.train(zeros(both, classes(split)), hypers))
 
-    return fit({name: tf.convert_to_tensor(value, tf.float32) for name, value in hypers.items()})
+    return graph_function(fit, jit_compile=True)({name: tf.convert_to_tensor(value, tf.float32) for name, value in hypers.items()})
