@@ -154,4 +154,5 @@ def refit(training: Training, split: Split, hypers: Hypers) -> Nest:
     def fit(hypers: Hypers) -> Nest:
         return p.dynamics.params(p.train(zeros(both, classes(split)), hypers))
 
-    return graph_function(fit, jit_compile=True)({name: tf.convert_to_tensor(value, tf.float32) for name, value in hypers.items()})
+    hypers = {name: tf.convert_to_tensor(value, tf.float32) for name, value in hypers.items()}
+    return graph_function(fit, jit_compile=True)(hypers)
