@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 import rfho2 as rf
 from data import cifar_features
+from data.errors import DataError
 from experiments.common.figures import slug
 from experiments.task_difficulty.weaker import weaker
 from experiments.task_interactions import experiment, models
@@ -69,6 +70,7 @@ def run(units: Iterable[Unit], output: Path, workers: int) -> list[Row]:
             concurrent.futures.ProcessPoolExecutor(workers, context, initializer=one_thread) as pool,
             path.open("a") as file,
         ):
+            file.write("\n")  # after a line that was cut off
             futures = [pool.submit(compute, unit, output) for unit in missing]
             try:
                 for future in tqdm(concurrent.futures.as_completed(futures), total=len(futures), unit="run"):
@@ -158,5 +160,12 @@ def _tuned(config: experiment.Config, name: str, split: cifar_features.Split, to
 
 @functools.lru_cache(maxsize=4)
 def _features(dataset: str, kind: str, strength: float) -> cifar_features.Features:
-    source = "embedded" if dataset == "cifar10" else "file"
-    return weaker(cifar_features.find(dataset, source), kind, strength)
+    return weaker(original(dataset), kind, strength)
+
+
+def original(dataset: str) -> cifar_features.Features:
+    """The features as they are; those of CIFAR-100 are in the file that an environment variable names."""
+    try:
+        return cifar_features.find(dataset, "embedded" if dataset == "cifar10" else "file")
+    except DataError as error:
+        raise DataError(f"{error} Or leave it out: name the other parts with --parts.") from None

@@ -1,14 +1,18 @@
 """The checks of `make soak`: on a short run that is killed and a short one that is watched, and on logs that are spoiled."""
 
+import os
 import shutil
+import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import tensorflow as tf
 
-from experiments.benchmarks import soak, soak_checks
+from experiments.benchmarks import mixed_soak, soak, soak_checks
 from experiments.common import processes
+from tests.support.processes import ROOT
 
 ITERATIONS = 40
 TINY = ["--hidden=2", "--batch_size=5", "--hyper_batch=1", "--deterministic"]
@@ -111,3 +115,32 @@ def test_a_failed_run_and_an_earlier_one_are_one_sentence(tmp_path, monkeypatch)
         soak.run_kills(config)
     with pytest.raises(soak.DataError, match="whole has an earlier run; remove it"):
         soak.run_kills(config)
+
+
+def test_a_large_disk_is_not_filled(tmp_path, monkeypatch):
+    monkeypatch.setattr(mixed_soak, "DISK", 1)
+    with pytest.raises(soak.DataError, match="make a small one"):
+        mixed_soak.run_mixed(soak.Config("mixed", output_dir=str(tmp_path)))
+    assert not (tmp_path / "whole").exists()
+
+
+def test_the_clock_of_a_module_stands_still(tmp_path):
+    code = "import time\na = time.time(), time.perf_counter()\ntime.sleep(0.05)\n"
+    (tmp_path / "looks.py").write_text(code + "print(a == (time.time(), time.perf_counter()), time.time())\n")
+    command = [sys.executable, "-m", "experiments.benchmarks.still_clock", "5000", "looks"]
+    path = f"{ROOT}:{tmp_path}"
+    printed = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True
+    ).stdout
+    assert printed.split()[0] == "True"
+    assert time.time() - float(printed.split()[1]) > 4000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs root, to make a small disk")
+def test_a_mixed_soak_loses_nothing(tmp_path):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "tmpfs", tmp_path], check=True)
+    try:
+        assert mixed_soak.run_mixed(soak.Config("mixed", output_dir=str(tmp_path / "soak"), hyper_iterations=20, kills=3))
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)

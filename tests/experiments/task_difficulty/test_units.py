@@ -1,0 +1,125 @@
+"""Units of work: they resume, halves are halves, and the calibration decides what runs."""
+
+import json
+
+import numpy as np
+import pytest
+
+from data.cifar_features import Part, Split, load, split
+from data.errors import DataError
+from experiments.task_difficulty import experiment, units
+from experiments.task_difficulty.experiment import Config, Level
+from experiments.task_difficulty.units import CHOSEN, TOTALS, Unit
+from tests.support.binaries import run_binary
+
+UNIT = Unit("cifar10", "components", 4.0, 2, 0, "HMTL-S", iterations=2)
+
+
+def fake(unit, output):
+    return {"unit": unit.name, **unit._asdict(), "accuracy": 0.5, "accuracy_refit": 0.5}
+
+
+class Pool:
+    """A pool of processes that has none."""
+
+    def __init__(self, *_, **__):
+        self.submitted = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def submit(self, function, *args):
+        future = units.concurrent.futures.Future()
+        future.set_result(fake(*args))
+        self.submitted.append(args)
+        return future
+
+
+@pytest.fixture
+def without_processes(monkeypatch):
+    monkeypatch.setattr(units.concurrent.futures, "ProcessPoolExecutor", Pool)
+
+
+def test_finished_units_are_read_and_a_cut_line_is_computed_again(tmp_path, without_processes):
+    two = [UNIT, UNIT._replace(seed=1)]
+    assert [row["seed"] for row in units.run(two, tmp_path, 1)] == [0, 1]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(path.read_text().replace("0.5", "0.75")[:-20])
+    for _ in range(2):
+        rows = units.run([*two, UNIT], tmp_path, 1)
+        assert sorted(row["accuracy"] for row in rows) == [0.5, 0.75]
+    assert len(units.read(path)) == 2
+
+
+def test_halves_are_disjoint_and_have_as_many_of_each_class():
+    whole = split(load(), 0, 4)
+    (one, two), (other, first) = units.halves(whole)
+    assert np.bincount(two.labels).tolist() == [2] * 10
+    assert np.bincount(one.validation.labels).tolist() == [2] * 10
+    np.testing.assert_array_equal(one.validation.features, first.features)
+    np.testing.assert_array_equal(other.validation.features, two.features)
+    rows = np.sort(np.concatenate([two.features, first.features]), axis=0)
+    np.testing.assert_array_equal(rows, np.sort(whole.validation.features, axis=0))
+
+
+def test_r_is_the_one_whose_models_do_best_on_the_half_that_did_not_tune_them(monkeypatch):
+    parts = [Part(np.zeros((4, 1), np.float32), np.arange(4, dtype=np.int32) % 2)] * 3
+    losses = dict(zip(TOTALS, (0.5, 0.4, 0.2, 0.3, 0.6), strict=True))
+    monkeypatch.setattr(units, "_held_out", lambda config, fold, total: losses[total])
+    total, kept = units.choose_total(UNIT.config, Split(*parts))
+    assert total == kept["R"] == 0.01
+    assert kept["scores"] == pytest.approx([2 * loss for loss in losses.values()])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["HMTL-S", CHOSEN, "Dinuzzo"])
+def test_a_unit_is_a_row_and_its_interactions(method, tmp_path):
+    unit = UNIT._replace(method=method)
+    row = units.compute(unit, tmp_path)
+    assert json.loads(json.dumps(row))["unit"] == unit.name
+    assert 0.1 < row["accuracy"] <= 1.0
+    assert units.interactions(tmp_path, unit).exists() == (method != "Dinuzzo")
+    assert ("R" in row) == (method == CHOSEN)
+
+
+def test_calibration_uses_splits_that_no_table_uses_and_chooses_the_closest_level():
+    config = Config()
+    units_of_tables = experiment.matched(config, "cifar10", Level("noise", 1.0, 0.6)) + experiment.gains(config, [])
+    assert {unit.seed for unit in experiment.calibration(config, "cifar10")} == set(range(1000, 1020))
+    assert {unit.method for unit in experiment.calibration(config, "cifar10")} == {"STL"}
+    assert {unit.seed for unit in units_of_tables} == set(range(20))
+    rows = [{"kind": "noise", "strength": s, "accuracy": a} for s, a in [(1.0, 0.60), (1.0, 0.64), (0.5, 0.70), (0.5, 0.66)]]
+    found = experiment.calibrated(rows)
+    assert [level.accuracy for level in found] == pytest.approx([0.62, 0.68])
+    assert experiment.closest(found, "noise", "cifar10").strength == 0.5
+
+
+def test_every_part_runs_and_is_reported(tmp_path, without_processes, monkeypatch):
+    from experiments.task_difficulty import report
+
+    monkeypatch.setattr(units, "original", lambda dataset: None)
+    outcome = experiment.run(Config(seeds=2, calibration_seeds=1), tmp_path, 1)
+    assert set(outcome.rows) == {"calibration cifar10", "calibration cifar100", *experiment.PARTS[1:]}
+    for rows in outcome.rows.values():
+        for i, row in enumerate(rows):
+            row |= {"accuracy": 0.5 + 0.01 * (i % 7), "R": 0.1}
+    text = report.write(tmp_path, outcome)
+    assert "| cifar10, noise of 0.25 sd, 5 per class (2 splits) |" in text
+    assert "Chosen R: 0.1 in 2." in text
+    assert (tmp_path / "gains.png").stat().st_size > 1000
+
+
+def test_a_missing_file_is_noticed_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.delenv("RFHO2_CIFAR100_FEATURES", raising=False)
+    with pytest.raises(DataError, match="--parts"):
+        experiment.run(Config(), tmp_path, 1)
+
+
+@pytest.mark.slow
+def test_the_quick_preset(tmp_path):
+    ended = run_binary("task_difficulty", "--preset=quick", "--iterations=2", "--seeds=1", f"--output_dir={tmp_path}")
+    assert ended.code == 0, ended.err[-2000:]
+    assert "principal components, 5 per class (1 splits)" in ended.out
