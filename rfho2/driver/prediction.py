@@ -89,7 +89,7 @@ class Check:
         growth = self._growth() if wrong or not self._repeats else 0.0
         if wrong or growth > GROWTH:
             warnings.warn(" ".join(_message(self._changes if wrong else [], growth)), stacklevel=5)
-            self._warned = True
+            self._warned, self._before = True, None  # which holds a state
         self._changes = []
 
     def _growth(self) -> float:
