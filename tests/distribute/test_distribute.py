@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import rfho2 as rf
 from tests.support import processes
+from tests.support.processes import assert_agree
 
 METHODS = ("reverse", "checkpointed", "online", "columns")
 QUICK = ["reverse-float64", "online-float32", "columns-float64"]
@@ -19,15 +20,6 @@ launch = functools.partial(processes.launch, module="tests.distribute.distribute
 def two(tmp_path_factory):
     """Two processes that compare hypergradients; then one of them dies."""
     return launch(2, "agree_and_die", tmp_path_factory.mktemp("two"), *QUICK, timeout=300.0)
-
-
-def assert_agree(ended, kinds):
-    """The chief compared its results with those of ordinary engines; all processes have the same results, bit by bit."""
-    expected = [kind for kind in kinds for _ in range(2 if kind.startswith("columns") else 1)]  # forward and real time
-    for process in ended:
-        agreed = [line.split() for line in process.out.splitlines() if "agrees" in line]
-        assert [kind for kind, _, _ in agreed] == expected, process.err[-3000:]
-        assert agreed == [line.split() for line in ended[0].out.splitlines() if "agrees" in line]
 
 
 @pytest.mark.slow

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.distribute.test_distribute import assert_agree
 from tests.support import hosts, processes
 from tests.support.hosts import NAMES
+from tests.support.processes import assert_agree
 
 pytestmark = [
     pytest.mark.slow,
