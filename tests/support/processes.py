@@ -74,7 +74,7 @@ def wait(children: list[subprocess.Popen[str]], timeout: float) -> list[Ended]:
 
 
 def assert_agree(ended: list[Ended], kinds: list[str]) -> None:
-    """Of the scenario `agree` of distribute_child: the chief compared its results with those of ordinary engines; all processes have the same results, bit by bit."""
+    """The chief compared its results with those of ordinary engines; all processes have the same ones, bit by bit."""
     expected = [kind for kind in kinds for _ in range(2 if kind.startswith("columns") else 1)]  # forward and real time
     for process in ended:
         agreed = [line.split() for line in process.out.splitlines() if "agrees" in line]
