@@ -12,9 +12,10 @@ from pathlib import Path
 
 from absl import flags
 
+from experiments.common import pool
 from experiments.common.binary import run_main
 from experiments.common.config import define_flags, from_flags
-from experiments.common.results import keep_settings, write_results
+from experiments.common.results import write_results
 from experiments.task_difficulty import report
 from experiments.task_difficulty.experiment import PRESETS, Config, run
 
@@ -24,7 +25,8 @@ FLAGS = flags.FLAGS
 def main() -> None:
     """Flags to config, run, report."""
     config, output = from_flags(Config, PRESETS), Path(FLAGS.output_dir)
-    keep_settings(output / "settings.json", {}, FLAGS.resume)
+    if not FLAGS.resume:
+        pool.afresh(output)
     outcome = run(config, output, FLAGS.workers)
     write_results(output / "results.json", config, list(itertools.chain.from_iterable(outcome.rows.values())), {})
     print(report.write(output, outcome))

@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.common import pool
 from experiments.common.config import setting
+from experiments.common.pool import Row
 from experiments.task_difficulty import units
-from experiments.task_difficulty.units import CHOSEN, Row, Unit
+from experiments.task_difficulty.units import CHOSEN, Unit
 from experiments.task_difficulty.weaker import levels
 from experiments.task_interactions import models
 from experiments.task_interactions.experiment import COMPARED
@@ -61,7 +63,7 @@ def run(config: Config, output: Path, workers: int) -> Outcome:
     found: dict[str, list[Level]] = {}
 
     def do(part: str, wanted: Iterable[Unit]) -> None:
-        rows[part] = units.run(wanted, output, workers)
+        rows[part] = pool.run(wanted, units.compute, output, workers)
 
     for dataset in ["cifar10", *(["cifar100"] if "cifar100" in config.parts else [])]:
         part = f"calibration {dataset}"

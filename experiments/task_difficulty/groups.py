@@ -46,6 +46,12 @@ def members(names: Sequence[str], groups: Sequence[Sequence[str]]) -> np.ndarray
     return np.array([next(i for i, group in enumerate(groups) if name in group) for name in names])
 
 
+def means(c: np.ndarray, group: np.ndarray) -> tuple[float, float]:
+    """The mean entry of C inside groups, C_jj left out, and across them."""
+    same = group[:, None] == group[None, :]
+    return float(c[same & ~np.eye(len(c), dtype=bool)].mean()), float(c[~same].mean())
+
+
 def permutation_test(c: np.ndarray, group: np.ndarray, permutations: int = 10_000, seed: int = 0) -> Grouped:
     """A permutation test of the mean entry of C inside groups minus that across them; C_jj is left out.
 
@@ -55,12 +61,6 @@ def permutation_test(c: np.ndarray, group: np.ndarray, permutations: int = 10_00
       permutations: random assignments of the classes to groups of the same sizes.
     """
     rng = np.random.default_rng(seed)
-    off = ~np.eye(len(c), dtype=bool)
-
-    def means(group: np.ndarray) -> tuple[float, float]:
-        same = group[:, None] == group[None, :]
-        return float(c[same & off].mean()), float(c[~same].mean())
-
-    inside, across = means(group)
-    random = [np.subtract(*means(rng.permutation(group))) for _ in range(permutations)]
+    inside, across = means(c, group)
+    random = [np.subtract(*means(c, rng.permutation(group))) for _ in range(permutations)]
     return Grouped(inside, across, (1 + int(np.sum(np.array(random) >= inside - across))) / (1 + permutations))

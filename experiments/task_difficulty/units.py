@@ -1,29 +1,23 @@
-"""One unit of work: one method on one split of one kind of features. Units are independent, and run in several processes."""
+"""One unit of work: one method on one split of one kind of features."""
 
 from __future__ import annotations
 
-import concurrent.futures
 import functools
-import json
-import multiprocessing
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 import rfho2 as rf
 from data import cifar_features
 from data.errors import DataError
 from experiments.common.figures import slug
+from experiments.common.pool import Row
 from experiments.task_difficulty.weaker import weaker
 from experiments.task_interactions import experiment, models
 
 TOTALS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # the bounds R among which HMTL-S, R chosen, chooses
 CHOSEN = "HMTL-S, R chosen"
-
-Row = dict[str, Any]
 
 
 class Unit(NamedTuple):
@@ -55,53 +49,6 @@ class Unit(NamedTuple):
         """The settings of the experiment that it repeats."""
         changes: dict[str, Any] = experiment.FULL if self.full else {"hyper_iterations": self.iterations}
         return experiment.Config(self.dataset, per_class=self.per_class, **changes)
-
-
-def run(units: Iterable[Unit], output: Path, workers: int) -> list[Row]:
-    """The rows of all units, in their order; those that `output` has are read, the others computed and added."""
-    units = list(dict.fromkeys(units))
-    path = output / "rows.jsonl"
-    output.mkdir(parents=True, exist_ok=True)
-    known = {row["unit"]: row for row in read(path)}
-    missing = [unit for unit in units if unit.name not in known]
-    if missing:
-        context = multiprocessing.get_context("spawn")
-        with (
-            concurrent.futures.ProcessPoolExecutor(workers, context, initializer=one_thread) as pool,
-            path.open("a") as file,
-        ):
-            file.write("\n")  # after a line that was cut off
-            futures = [pool.submit(compute, unit, output) for unit in missing]
-            try:
-                for future in tqdm(concurrent.futures.as_completed(futures), total=len(futures), unit="run"):
-                    row = future.result()
-                    known[row["unit"]] = row
-                    file.write(json.dumps(row) + "\n")
-                    file.flush()
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-    return [known[unit.name] for unit in units]
-
-
-def read(path: Path) -> list[Row]:
-    """The rows of a file; a line that was cut off is left out."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    rows = []
-    for line in lines:
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return rows
-
-
-def one_thread() -> None:
-    """The processes share the cores already."""
-    import tensorflow as tf
-
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
 def compute(unit: Unit, output: Path) -> Row:

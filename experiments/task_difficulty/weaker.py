@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -45,10 +44,9 @@ def weaker(features: Features, kind: str, strength: float) -> Features:
     return features._replace(features=made.astype(np.float32))
 
 
-@functools.cache
 def levels(dataset: str) -> tuple[tuple[str, float], ...]:
     """The (kind, strength) that are calibrated."""
-    grid: dict[str, tuple[float, ...]] = {
+    grids: dict[str, dict[str, tuple[float, ...]]] = {
         "cifar10": {
             "original": (0.0,),
             "components": (4, 6, 8, 10, 12, 16, 32, 64),
@@ -61,5 +59,5 @@ def levels(dataset: str) -> tuple[tuple[str, float], ...]:
             "projection": (8, 16, 32, 64, 128),
             "noise": (0.5, 1.0, 1.5, 2.0, 3.0),
         },
-    }[dataset]
-    return tuple((kind, float(strength)) for kind, strengths in grid.items() for strength in strengths)
+    }
+    return tuple((kind, float(strength)) for kind, strengths in grids[dataset].items() for strength in strengths)

@@ -37,12 +37,11 @@ class Relay(threading.Thread):
       delay: seconds that every frame takes.
       loss: the fraction of frames that are lost.
       silent: hosts whose frames are withheld, in both directions.
-      carried: bytes of all frames delivered.
     """
 
     def __init__(self, devices: list[int]):
         super().__init__(daemon=True)
-        self.delay, self.loss, self.carried = 0.0, 0.0, 0
+        self.delay, self.loss = 0.0, 0.0
         self.silent: set[int] = set()
         self._devices = devices
         self._waiting: list[tuple[float, int, int, bytes]] = []
@@ -78,7 +77,6 @@ class Relay(threading.Thread):
     def _write(self, receiver: int, frame: bytes) -> None:
         with contextlib.suppress(OSError):
             os.write(self._devices[receiver], frame)
-            self.carried += len(frame)
 
 
 class Hosts:

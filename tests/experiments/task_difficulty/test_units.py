@@ -1,4 +1,4 @@
-"""Units of work: they resume, halves are halves, and the calibration decides what runs."""
+"""Units of work: halves are halves, and the calibration decides what runs."""
 
 import json
 
@@ -7,10 +7,12 @@ import pytest
 
 from data.cifar_features import Part, Split, load, split
 from data.errors import DataError
+from experiments.common import pool
 from experiments.task_difficulty import experiment, units
 from experiments.task_difficulty.experiment import Config, Level
 from experiments.task_difficulty.units import CHOSEN, TOTALS, Unit
 from tests.support.binaries import run_binary
+from tests.support.pools import Pool
 
 UNIT = Unit("cifar10", "components", 4.0, 2, 0, "HMTL-S", iterations=2)
 
@@ -19,39 +21,10 @@ def fake(unit, output):
     return {"unit": unit.name, **unit._asdict(), "accuracy": 0.5, "accuracy_refit": 0.5}
 
 
-class Pool:
-    """A pool of processes that has none."""
-
-    def __init__(self, *_, **__):
-        self.submitted = []
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None
-
-    def submit(self, function, *args):
-        future = units.concurrent.futures.Future()
-        future.set_result(fake(*args))
-        self.submitted.append(args)
-        return future
-
-
 @pytest.fixture
 def without_processes(monkeypatch):
-    monkeypatch.setattr(units.concurrent.futures, "ProcessPoolExecutor", Pool)
-
-
-def test_finished_units_are_read_and_a_cut_line_is_computed_again(tmp_path, without_processes):
-    two = [UNIT, UNIT._replace(seed=1)]
-    assert [row["seed"] for row in units.run(two, tmp_path, 1)] == [0, 1]
-    path = tmp_path / "rows.jsonl"
-    path.write_text(path.read_text().replace("0.5", "0.75")[:-20])
-    for _ in range(2):
-        rows = units.run([*two, UNIT], tmp_path, 1)
-        assert sorted(row["accuracy"] for row in rows) == [0.5, 0.75]
-    assert len(units.read(path)) == 2
+    monkeypatch.setattr(pool.concurrent.futures, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(units, "compute", fake)
 
 
 def test_halves_are_disjoint_and_have_as_many_of_each_class():

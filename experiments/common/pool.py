@@ -1,0 +1,84 @@
+"""Independent trainings in several processes: each leaves a row in a file, and a stopped run resumes after the last row."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import multiprocessing
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+from tqdm import tqdm
+
+Row = dict[str, Any]
+
+
+class Unit(Protocol):
+    """What a row depends on: all of it is in the name."""
+
+    @property
+    def name(self) -> str:
+        """Identifies the unit."""
+        ...
+
+
+def run(units: Iterable[Unit], compute: Callable[[Any, Path], Row], output: Path, workers: int) -> list[Row]:
+    """The rows of all units, in their order; those that `output` has are read, the others computed and added.
+
+    Args:
+      units: what to compute; can be pickled.
+      compute: (unit, output) -> its row, which has the unit's name as "unit"; a function of a module.
+      output: the folder that has, or gets, `rows.jsonl`.
+      workers: processes, with one thread each.
+    """
+    units = list({unit.name: unit for unit in units}.values())
+    path = output / "rows.jsonl"
+    output.mkdir(parents=True, exist_ok=True)
+    known = {row["unit"]: row for row in read(path)}
+    missing = [unit for unit in units if unit.name not in known]
+    if missing:
+        context = multiprocessing.get_context("spawn")
+        with (
+            concurrent.futures.ProcessPoolExecutor(workers, context, initializer=one_thread) as pool,
+            path.open("a") as file,
+        ):
+            file.write("\n")  # after a line that was cut off
+            futures = [pool.submit(compute, unit, output) for unit in missing]
+            try:
+                for future in tqdm(concurrent.futures.as_completed(futures), total=len(futures), unit="run"):
+                    row = future.result()
+                    known[row["unit"]] = row
+                    file.write(json.dumps(row) + "\n")
+                    file.flush()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+    return [known[unit.name] for unit in units]
+
+
+def afresh(output: Path) -> None:
+    """Forgets the rows of an earlier run."""
+    (output / "rows.jsonl").unlink(missing_ok=True)
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a file; a line that was cut off is left out."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    rows = []
+    for line in lines:
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return rows
+
+
+def one_thread() -> None:
+    """The processes share the cores already, and a GPU's memory."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)

@@ -1,0 +1,51 @@
+"""Trainings in several processes: they resume, and a cut line is computed again."""
+
+from typing import NamedTuple
+
+import pytest
+
+from experiments.common import pool
+from tests.support.pools import Pool
+
+
+class Unit(NamedTuple):
+    seed: int
+
+    @property
+    def name(self):
+        return f"split {self.seed}"
+
+
+def compute(unit, output):
+    return {"unit": unit.name, "seed": unit.seed, "accuracy": 0.5}
+
+
+def broken(unit, output):
+    raise ValueError(f"no split {unit.seed}")
+
+
+def test_finished_units_are_read_and_a_cut_line_is_computed_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(pool.concurrent.futures, "ProcessPoolExecutor", Pool)
+    two = [Unit(0), Unit(1)]
+    assert [row["seed"] for row in pool.run(two, compute, tmp_path, 1)] == [0, 1]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(path.read_text().replace("0.5", "0.75")[:-20])
+    for _ in range(2):
+        rows = pool.run([*two, Unit(0)], compute, tmp_path, 1)
+        assert sorted(row["accuracy"] for row in rows) == [0.5, 0.75]  # which line was last depends on the pool
+    assert len(pool.read(path)) == 2
+    pool.afresh(tmp_path)
+    assert pool.read(path) == []
+    pool.afresh(tmp_path)  # there need not be any
+
+
+def test_processes_compute_in_any_order_and_rows_come_in_order(tmp_path):
+    rows = pool.run([Unit(seed) for seed in range(4)], compute, tmp_path, 2)
+    assert [row["seed"] for row in rows] == [0, 1, 2, 3]
+
+
+def test_an_error_ends_the_run_and_is_the_users_to_see(tmp_path):
+    pool.run([Unit(0)], compute, tmp_path, 1)
+    with pytest.raises(ValueError, match="no split 1"):
+        pool.run([Unit(0), Unit(1)], broken, tmp_path, 1)
+    assert len(pool.read(tmp_path / "rows.jsonl")) == 1
