@@ -35,13 +35,18 @@ class Seeds(NamedTuple):
         return k if self.period is None else k % self.period
 
     def weights(self, sizes: Sequence[int]) -> Callable[[tf.Tensor], networks.Params]:
-        """k -> uniform weights of variance 1 / inputs, and zero biases."""
-        shapes = list(itertools.pairwise(sizes))
+        """k -> uniform weights of variance 1 / inputs, and zero biases, for layers of these sizes."""
+        return self.matrices(list(itertools.pairwise(sizes)))
+
+    def matrices(self, shapes: Sequence[tuple[int, int]], gain: float = 1.0) -> Callable[[tf.Tensor], networks.Params]:
+        """k -> uniform weights of these shapes, of variance gain / inputs, and zero biases."""
 
         def initial(k: tf.Tensor) -> networks.Params:
             key = tf.stack([tf.constant(self.stream), self.episode(k)])
             draws = tf.split(rf.batches.uniform(key, (sum(m * n for m, n in shapes),)), [m * n for m, n in shapes])
-            weights = {f"w{i}": (12 / m) ** 0.5 * (tf.reshape(draws[i], (m, n)) - 0.5) for i, (m, n) in enumerate(shapes)}
+            weights = {
+                f"w{i}": (12 * gain / m) ** 0.5 * (tf.reshape(draws[i], (m, n)) - 0.5) for i, (m, n) in enumerate(shapes)
+            }
             return weights | {f"b{i}": tf.zeros(n) for i, (_, n) in enumerate(shapes)}
 
         return initial

@@ -46,17 +46,26 @@ class Trainer:
     """Trains one network on one split with one seed, plainly (`plain`) or in real time (`tuned`)."""
 
     def __init__(
-        self, training: PhoneTraining, data: Speech, seed: int, jit_compile: bool | None = None, mesh: Mesh | None = None
+        self,
+        training: PhoneTraining,
+        data: Speech,
+        seed: int,
+        jit_compile: bool | None = None,
+        mesh: Mesh | None = None,
+        dynamics: rf.Dynamics | None = None,
+        discount: float = 1.0,
     ):
         self.training, self.seed = training, seed
         sizes = training.batch_size, training.validation_size, seed
-        self.problem = network.problem(data, *sizes)
+        self.problem = network.problem(data, *sizes, dynamics)
         self.metrics = _metrics(self.problem, data)
         inputs, outputs = data.inputs(data.train[:1]).shape[1], data.table.shape[1]
         self.params = network.initial_params(inputs, outputs, training.width, training.layers, seed)
         self.plain = PlainTraining(self.problem, training.hyper_batch, jit_compile)
         if mesh is None:
-            self.tuned: rf.Engine = rf.real_time(self.problem, training.hyper_batch, training.carry, jit_compile)
+            self.tuned: rf.Engine = rf.real_time(
+                self.problem, training.hyper_batch, training.carry, jit_compile, discount=discount
+            )
         else:
             divided = network.divided(data, *sizes, mesh)
             engine = rf.real_time(divided, training.hyper_batch, training.carry, jit_compile)

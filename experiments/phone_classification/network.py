@@ -136,12 +136,18 @@ def loss(p: Params, hypers: Hypers, batch: Any) -> tf.Tensor:
     return _cross_entropy(y, z @ p["wp"] + p["bp"]) + hypers["rho"] * secondary
 
 
-def problem(data: Speech, batch_size: int, validation_size: int, seed: int) -> rf.Problem:
-    """Momentum on an endless stream of minibatches; each hypergradient looks at a new subset of the validation frames."""
+def problem(
+    data: Speech, batch_size: int, validation_size: int, seed: int, dynamics: rf.Dynamics | None = None
+) -> rf.Problem:
+    """Momentum on an endless stream of minibatches; each hypergradient looks at a new subset of the validation frames.
+
+    Args:
+      dynamics: in the place of momentum.
+    """
     rows = rf.batches.shuffled(data.train, batch_size, seed)
     held_out = rf.batches.shuffled(data.validation, min(validation_size, len(data.validation)), seed + 1)
     return rf.Problem(
-        rf.momentum(loss, learning_rate="eta", momentum="mu"),
+        dynamics or rf.momentum(loss, learning_rate="eta", momentum="mu"),
         error,
         steps=None,
         batches=_fetched(rows, data.multitask_examples),

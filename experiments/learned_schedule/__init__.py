@@ -1,0 +1,1 @@
+"""A learning rate for each of 2,000 steps, learned by hypergradients."""
