@@ -50,8 +50,11 @@ class Config:
 
 PRESETS = {
     "full": Config(),
-    "quick": Config(train=500, trusted=(50, 200), budgets=(100,), seeds=(0,), hyper_iterations=15, iterations=3),
-}
+    "quick": Config(
+        ("half wrong", "trusted shifted", BUDGET), train=500, trusted=(50,), budgets=(100,), seeds=(0,), hyper_iterations=15,
+        iterations=3,
+    ),
+}  # fmt: skip
 
 
 class Unit(NamedTuple):

@@ -53,9 +53,10 @@ class Config:
 PRESETS = {
     "full": Config(),
     "quick": Config(
-        splits=(0,), steps=100, trials=4, many=6, seeds=2, fresh_seeds=4, hyper_iterations=10, checkpoints=20, smoothing=11
+        (problems.CIFAR,), splits=(0,), steps=100, trials=4, many=6, seeds=2, fresh_seeds=4, hyper_iterations=10,
+        checkpoints=20, smoothing=11,
     ),
-}
+}  # fmt: skip
 
 
 class Unit(NamedTuple):

@@ -49,7 +49,9 @@ class Config:
     grid_folds: tuple[int, ...] = setting((0, 1), "Folds on which settings are chosen.", at_least=0)
     folds: tuple[int, ...] = setting((0, 1, 2, 3, 4), "Folds of the tables.", at_least=0)
     size_folds: tuple[int, ...] = setting((0, 1, 2), "Folds of the synthetic corpora.", at_least=0)
-    seeds: tuple[int, ...] = setting((0, 1, 2), "Seeds of weights and minibatches, on the sample.", at_least=0)
+    seeds: tuple[int, ...] = setting(
+        (0,), "Seeds of weights and minibatches; the grid and the sizes have the first.", at_least=0
+    )
     deltas: tuple[int, ...] = setting(DELTAS, "Training steps between updates of the hypers, in the grid.", at_least=1)
     rates: tuple[float, ...] = setting(RATES, "Learning rates of the hypers, in the grid.", at_least=0.0)
     batch_size: int = setting(500, "Frames in a minibatch.", at_least=1)
@@ -59,7 +61,7 @@ class Config:
 PRESETS = {
     "full": Config(),
     "quick": Config(
-        sizes=(1,), speakers=4, sentences=2, steps=40, longer=2, grid_folds=(0,), folds=(0,), size_folds=(0,), seeds=(0,),
+        sizes=(1,), speakers=4, sentences=2, steps=40, longer=1, grid_folds=(0,), folds=(0,), size_folds=(0,), seeds=(0,),
         deltas=(20,), rates=(0.01,), batch_size=100,
     ),
 }  # fmt: skip

@@ -84,7 +84,6 @@ def plain(training: PhoneTraining, data: Speech, seed: int, way: str) -> Outcome
     }
     trainer = Trainer(training, data, seed, jit_compile=False, dynamics=own[way]() if way in own else None)
     if way in own:
-        return trainer.outcome(
-            trainer.run(trainer.plain, fixed, methods.ALONE, None, trainer.iterations(training.plain_factor))
-        )
+        hypers = {"rho": 0.0} if way == "Keras's Adam" else methods.ALONE
+        return trainer.outcome(trainer.run(trainer.plain, fixed, hypers, None, trainer.iterations(training.plain_factor)))
     return methods.fixed_hypers(trainer, methods.ALONE, early=way == "Vanilla")

@@ -13,6 +13,7 @@ from data import cifar_features
 from data.errors import DataError
 from experiments.common.figures import slug
 from experiments.common.pool import Row
+from experiments.task_difficulty import reuse
 from experiments.task_difficulty.weaker import weaker
 from experiments.task_interactions import experiment, models
 
@@ -61,7 +62,8 @@ def compute(unit: Unit, output: Path) -> Row:
         total = 1e-3
         if unit.method == CHOSEN:
             total, chosen = choose_total(unit.config, split)
-        made = experiment.tested(unit.config, unit.method, unit.seed, split, _tuned(unit.config, unit.method, split, total))
+        result = _tuned(unit.config, unit.method, split, total)
+        made = experiment.tested(unit.config, unit.method, unit.seed, split, result, reuse.refit)
     if made.interactions is not None and unit.method not in experiment.COMPARED:
         path = interactions(output, unit)
         path.parent.mkdir(exist_ok=True)
@@ -102,7 +104,8 @@ def _held_out(config: experiment.Config, fold: tuple[cifar_features.Split, cifar
 
 def _tuned(config: experiment.Config, name: str, split: cifar_features.Split, total: float) -> rf.Result:
     base = "HMTL-S" if name == CHOSEN else name
-    return experiment.tune(config, models.method(base, models.classes(split), config.rate, total), split)
+    method = models.method(base, models.classes(split), config.rate, total)
+    return experiment.tune(config, method, split, engine=reuse.engine(config.training, split, method.hypers))
 
 
 @functools.lru_cache(maxsize=4)

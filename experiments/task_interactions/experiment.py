@@ -143,16 +143,24 @@ def tune(
     callbacks: Sequence[rf.Callback] = (),
     directory: Path | None = None,
     resume: bool = True,
+    engine: rf.Engine | None = None,
 ) -> rf.Result:
-    """Tunes the hypers of one method on one split; `best` is the hyper-iteration with the fewest validation errors."""
+    """Tunes the hypers of one method on one split; `best` is the hyper-iteration with the fewest validation errors.
+
+    Args:
+      engine: computes the hypergradients of this split, if it was made before.
+    """
     tuned = models.with_optimizer(method, config.training, config.rate) if config.tune_optimizer else method
-    problem = models.problem(config.training, split.train, split.validation, tuple(method.hypers), meshes.divided)
+    if engine is None:
+        problem = models.problem(config.training, split.train, split.validation, tuple(method.hypers), meshes.divided)
+        engine = meshes.on_mesh(rf.reverse(problem))
+    params_of = engine.problem.dynamics.params
 
     def metrics(state: Nest, hypers: Hypers, k: int) -> dict[str, Any]:
-        return _measured(problem.dynamics.params(state), hypers, split)
+        return _measured(params_of(state), hypers, split)
 
     tuner = rf.HyperOptimizer(
-        meshes.on_mesh(rf.reverse(problem)),
+        engine,
         rf.projected_adam(tuned.rates, tuned.constraints),
         callbacks,
         metrics,
@@ -196,7 +204,7 @@ def run(
                 method = models.method(name, models.classes(split), config.rate, total)
                 directory = output and output / "runs" / f"{label}-split-{seed}"
                 result = tune(config, method, split, callbacks(label, seed, directory), directory, resume)
-                runs.append(tested(config, label, seed, split, result))
+                runs.append(tested(config, label, seed, split, result, models.refit))
     return Outcome(
         [run.row for run in runs],
         {(run.method, run.seed): run.interactions for run in runs if run.interactions is not None},
@@ -218,12 +226,19 @@ def run_compared(config: Config, name: str, seed: int, split: cifar_features.Spl
     return MethodRun(name, seed, row, fitted.interactions, time.perf_counter() - began, None)
 
 
-def tested(config: Config, name: str, seed: int, split: cifar_features.Split, result: rf.Result) -> MethodRun:
+def tested(
+    config: Config,
+    name: str,
+    seed: int,
+    split: cifar_features.Split,
+    result: rf.Result,
+    refit: Callable[[models.Training, cifar_features.Split, Hypers], Nest],
+) -> MethodRun:
     """The kept hypers of a tuned method, tested without and with a re-fit."""
     best = result.best
     assert best is not None
     kept = result.history[best.iteration]
-    refitted = models.accuracy(models.refit(config.training, split, best.hypers), split.test)
+    refitted = models.accuracy(refit(config.training, split, best.hypers), split.test)
     row = _row(config, name, seed, kept["validation accuracy"], kept["test accuracy"], refitted)
     row |= {"kept": best.iteration, "rho": float(np.mean(best.hypers["rho"])), "C/sum": kept.get("C/sum")}
     interactions = best.hypers["C"].numpy() if "C" in best.hypers else None
