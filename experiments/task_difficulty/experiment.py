@@ -65,11 +65,11 @@ def run(config: Config, output: Path, workers: int) -> Outcome:
     def do(part: str, wanted: Iterable[Unit]) -> None:
         rows[part] = pool.run(wanted, units.compute, output, workers)
 
-    for dataset in ["cifar10", *(["cifar100"] if "cifar100" in config.parts else [])]:
+    for dataset in needed(config):
         part = f"calibration {dataset}"
         do(part, calibration(config, dataset))
         found[dataset] = calibrated(rows[part])
-    ten = found["cifar10"]
+    ten = found.get("cifar10", [])
     for part, wanted in {
         "matched": lambda: [
             unit for kind in config.kinds for unit in matched(config, "cifar10", closest(ten, kind, "cifar10"))
@@ -82,6 +82,12 @@ def run(config: Config, output: Path, workers: int) -> Outcome:
         if part in config.parts:
             do(part, wanted())
     return Outcome(rows, found)
+
+
+def needed(config: Config) -> list[str]:
+    """The data sets that the parts use."""
+    one_hundred = "cifar100" in config.parts
+    return [*(["cifar10"] if len(config.parts) > one_hundred else []), *(["cifar100"] if one_hundred else [])]
 
 
 def calibration(config: Config, dataset: str) -> list[Unit]:

@@ -85,6 +85,12 @@ def test_every_part_runs_and_is_reported(tmp_path, without_processes, monkeypatc
     assert (tmp_path / "gains.png").stat().st_size > 1000
 
 
+def test_only_what_is_needed_is_calibrated():
+    assert experiment.needed(Config()) == ["cifar10", "cifar100"]
+    assert experiment.needed(Config(("cifar100",))) == ["cifar100"]
+    assert experiment.needed(Config(("calibration",))) == ["cifar10"]
+
+
 def test_a_missing_file_is_noticed_before_anything_runs(tmp_path, monkeypatch):
     monkeypatch.delenv("RFHO2_CIFAR100_FEATURES", raising=False)
     with pytest.raises(DataError, match="--parts"):
