@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import json
 import multiprocessing
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from tqdm import tqdm
 
 Row = dict[str, Any]
+SINGLE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # NumPy reads them once
 
 
 class Unit(Protocol):
@@ -40,6 +43,7 @@ def run(units: Iterable[Unit], compute: Callable[[Any, Path], Row], output: Path
     if missing:
         context = multiprocessing.get_context("spawn")
         with (
+            _environment(SINGLE),
             concurrent.futures.ProcessPoolExecutor(workers, context, initializer=one_thread) as pool,
             path.open("a") as file,
         ):
@@ -55,6 +59,18 @@ def run(units: Iterable[Unit], compute: Callable[[Any, Path], Row], output: Path
                 pool.shutdown(cancel_futures=True)
                 raise
     return [known[unit.name] for unit in units]
+
+
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """These variables for the processes that are started meanwhile, unless they are set."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
 
 
 def afresh(output: Path) -> None:

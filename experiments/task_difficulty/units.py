@@ -61,8 +61,8 @@ def compute(unit: Unit, output: Path) -> Row:
     else:
         total = 1e-3
         if unit.method == CHOSEN:
-            total, chosen = choose_total(unit.config, split)
-        result = _tuned(unit.config, unit.method, split, total)
+            total, chosen = choose_total(unit.config, reuse.compact(split))
+        result = _tuned(unit.config, unit.method, reuse.compact(split), total)
         made = experiment.tested(unit.config, unit.method, unit.seed, split, result, reuse.refit)
     if made.interactions is not None and unit.method not in experiment.COMPARED:
         path = interactions(output, unit)

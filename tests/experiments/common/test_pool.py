@@ -1,5 +1,6 @@
 """Trainings in several processes: they resume, and a cut line is computed again."""
 
+import os
 from typing import NamedTuple
 
 import pytest
@@ -18,6 +19,10 @@ class Unit(NamedTuple):
 
 def compute(unit, output):
     return {"unit": unit.name, "seed": unit.seed, "accuracy": 0.5}
+
+
+def threads(unit, output):
+    return {"unit": unit.name, "threads": os.environ["OPENBLAS_NUM_THREADS"]}
 
 
 def broken(unit, output):
@@ -42,6 +47,12 @@ def test_finished_units_are_read_and_a_cut_line_is_computed_again(tmp_path, monk
 def test_processes_compute_in_any_order_and_rows_come_in_order(tmp_path):
     rows = pool.run([Unit(seed) for seed in range(4)], compute, tmp_path, 2)
     assert [row["seed"] for row in rows] == [0, 1, 2, 3]
+
+
+def test_libraries_of_the_processes_have_one_thread(tmp_path, monkeypatch):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    assert pool.run([Unit(0)], threads, tmp_path, 1)[0]["threads"] == "1"
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
 
 
 def test_an_error_ends_the_run_and_is_the_users_to_see(tmp_path):
