@@ -31,7 +31,7 @@ class Experiment(NamedTuple):
     Attributes:
       name: the name of the module.
       title, what: the heading of its chapter, and a sentence about it.
-      key: a field that only rows of its results have.
+      key: a field that rows of its results have, and those of earlier experiments have not.
       pieces: tables and figures in their order.
       table, caption: a table of its results, for a binary that writes none, and the caption of that table.
       file: the file that has its results.
@@ -75,6 +75,7 @@ def peers_table(content: Content) -> str:
     return "\n".join(tables)
 
 
+# The first whose key is in the rows has written them: rows of an experiment may have the keys of later ones.
 EXPERIMENTS = (
     Experiment(
         "data_hyper_cleaning", "Data hyper-cleaning (paper, 5.1)",
@@ -95,6 +96,16 @@ EXPERIMENTS = (
         settings_table, "F1 of the discarded digits for each setting, the others at their defaults",
     ),
     Experiment(
+        "task_difficulty", "Task interactions at the paper's level of difficulty",
+        "Weaker features, other numbers of examples, and whether the learned interactions agree with known groups.",
+        "strength",
+        (
+            Piece("tables.md", "Accuracies, paired differences ± half a 95 % interval, and groups of classes"),
+            Piece("gains.png", "What learning interactions gains, against the accuracy of STL", False),
+        ),
+        flags=" --preset=quick",
+    ),
+    Experiment(
         "task_interactions", "Learning task interactions (paper, 5.2)",
         "Few examples of each class: a matrix C, tuned on a few others, tells which classes should be alike.",
         "accuracy_refit",
@@ -105,6 +116,17 @@ EXPERIMENTS = (
             Piece("figure_3.png", "Figure 3: interactions learned by HMTL-S, as edges between the classes", False),
             Piece("graph_*.png", "{}: the interactions learned, as edges between the classes", False),
             Piece("heat_map_*.png", "{}: the matrix C, mean over the splits", False),
+        ),
+        flags=" --preset=quick",
+    ),
+    Experiment(
+        "speech_settings", "Real time on speech: settings and the amount of speech",
+        "How phone classification in real time depends on its settings, beside other ways to train.",
+        "frames",
+        (
+            Piece("tables.md", "Validation accuracies of the grid; test accuracies of all ways; each fold counts once"),
+            Piece("grid.png", "Learning rates and validation accuracies with our settings and the paper's", False),
+            Piece("sizes.png", "What each way gains over training with fixed hypers, against training frames", False),
         ),
         flags=" --preset=quick",
     ),
@@ -149,10 +171,30 @@ EXPERIMENTS = (
         flags=" --preset=quick",
     ),
     Experiment(
+        "cleaning_compared", "Hyper-cleaning, and what users do instead",
+        "Trusted digits that are few, different or unbalanced: who finds the wrong labels?",
+        "correct",
+        (
+            Piece("table.md", "F1 of the labels suspected, and accuracies of models of the others; means over seeds"),
+            Piece("f1.png", "F1 against the number of trusted digits", False),
+        ),
+        flags=" --preset=quick",
+    ),
+    Experiment(
         "label_cleaning", "Wrong labels, with few or many trusted ones",
         "Learned weights and refits find wrong labels, compared with what users do otherwise.",
         "trusted",
         (Piece("table.md", "F1 of the labels suspected, and means for each number of trusted examples"),),
+        flags=" --preset=quick",
+    ),
+    Experiment(
+        "learned_schedule", "A learning rate for each step",
+        "Thousands of learning rates learned by hypergradients, beside schedules drawn by hand.",
+        "test_loss",
+        (
+            Piece("table.md", "Losses and accuracies on fresh seeds; paired differences ± half a 95 % interval"),
+            Piece("schedules.png", "The schedules, and validation loss while the learned one was learned"),
+        ),
         flags=" --preset=quick",
     ),
     Experiment(

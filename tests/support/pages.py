@@ -11,6 +11,8 @@ import numpy as np
 from experiments.averaged_seeds import experiment as seeds_experiment
 from experiments.averaged_seeds import report as seeds_report
 from experiments.benchmarks import peers
+from experiments.cleaning_compared import experiment as compared_experiment
+from experiments.cleaning_compared import report as compared_report
 from experiments.common.results import write_results, write_text
 from experiments.complexity import experiment as complexity_experiment
 from experiments.complexity import report as complexity_report
@@ -28,6 +30,8 @@ from experiments.keras_tasks import experiment as keras_tasks_experiment
 from experiments.keras_tasks import report as keras_tasks_report
 from experiments.label_cleaning import experiment as labels_experiment
 from experiments.label_cleaning import report as labels_report
+from experiments.learned_schedule import experiment as schedule_experiment
+from experiments.learned_schedule import report as schedule_report
 from experiments.learning_to_learn import experiment as learning_experiment
 from experiments.learning_to_learn import report as learning_report
 from experiments.online_weights import experiment as online_experiment
@@ -36,6 +40,8 @@ from experiments.phone_classification import config as phone_config
 from experiments.phone_classification import report as phone_report
 from experiments.real_time_digits import experiment as digits_experiment
 from experiments.report import page
+from experiments.speech_settings import experiment as speech_experiment
+from experiments.task_difficulty import experiment as difficulty_experiment
 from experiments.task_interactions import experiment as tasks_experiment
 from experiments.task_interactions import report as tasks_report
 from experiments.warm_cleaning import experiment as warm_experiment
@@ -222,6 +228,34 @@ def labels(directory):
     fill(directory, labels_experiment.Config(), rows, {}, {"table.md": labels_report.table(rows)})
 
 
+def difficulty(directory):
+    """Task interactions at the paper's level of difficulty."""
+    rows = [{"strength": 16.0, "method": "STL", "accuracy": 0.6689, "accuracy_refit": 0.7}]
+    texts = {"tables.md": "| features | STL |\n|---|---|\n| 16 principal components | 66.89 |\n"}
+    fill(directory, difficulty_experiment.Config(), rows, {}, texts, ["gains"])
+
+
+def speech(directory):
+    """Settings of real time on speech."""
+    rows = [{"frames": 24_000, "way": "RTHO", "last_accuracy": 0.3}]
+    texts = {"tables.md": "| way | test % |\n|---|---|\n| RTHO | 30.31 |\n"}
+    fill(directory, speech_experiment.Config(), rows, {}, texts, ["grid", "sizes"])
+
+
+def compared(directory):
+    """Hyper-cleaning, and what users do instead."""
+    row = {"scenario": "half wrong", "trusted": 50, "budget": 0, "seed": 0, "seconds": 1.0, "correct": 0.9}
+    rows = [{**row, "method": "data hyper-cleaning", "f1": 0.941, "accuracy": 0.9}]
+    fill(directory, compared_experiment.Config(), rows, {}, {"table.md": compared_report.table(rows, "f1")}, ["f1"])
+
+
+def schedules(directory):
+    """Learned schedules."""
+    row = {"problem": "digits", "split": 0, "seconds": 1.0, "validation": [0.1], "test_loss": [0.123], "test": [0.97]}
+    rows = [{**row, "method": method} for method in ("cosine", "learned, smoothed")]
+    fill(directory, schedule_experiment.Config(), rows, {}, {"table.md": schedule_report.table(rows)}, ["schedules"])
+
+
 def others(root):
     """The experiments that write one table or figure, or only print."""
     settings = [{"setting": "steps", "value": 10, "f1": [0.0, 0.95, 0.9]}]
@@ -247,6 +281,7 @@ def write_everything(root):
     """Something of each experiment, most of it under names that a user might choose."""
     named = {"a": cleaning, "b/cifar10_5_per_class": tasks, "c": phones, "d": costs, "e": errors, "f": warm}
     named |= {"g": learning, "h": seeds, "i": online, "j": discounts, "k": keras_tasks, "l": labels}
+    named |= {"m": difficulty, "n": speech, "o": compared, "p": schedules}
     for place, make in named.items():
         with mock.patch.object(sys, "argv", [f"/somewhere/experiments/{make.__name__}.py", "--preset=quick"]):
             make(root / place)
