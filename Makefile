@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: test check check-all lint docs fuzz mutants soak bench bench-large demo clean
+.PHONY: test check check-all lint docs fuzz mutants matrix soak bench bench-large demo clean
 
 test: $(READY)          ## the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
@@ -27,6 +27,9 @@ fuzz: $(READY)          ## the randomised tests with fresh seeds, which are prin
 
 mutants: $(READY)       ## random mistakes in the library, one at a time: the tests of its folder have to notice
 	$(BIN)/python -m tests.mutants
+
+matrix:                 ## the core tests in fresh environments: oldest and newest versions, each Python that is here
+	$(PYTHON) -m tests.matrix
 
 soak: $(READY)          ## 200 kills of a run of 300 hyper-iterations; 10,000 steps in real time: nothing lost, nothing grows
 	$(BIN)/python -m experiments.soak --part=kills
@@ -53,4 +56,4 @@ $(READY): setup.py requirements.txt
 	touch $@
 
 clean:
-	rm -rf .venv results build docs/_build *.egg-info
+	rm -rf .venv .venv-matrix results build docs/_build *.egg-info
