@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data.mnist import NoisySplit
-from experiments.cleaning_compared.scenarios import SCENARIOS, split
+from experiments.cleaning_compared.scenarios import SCENARIOS, left, split
 from experiments.common import pool
 from experiments.common.config import setting
 from experiments.common.pool import Row
@@ -90,7 +90,7 @@ def units(config: Config) -> list[Unit]:
             if scenario == BUDGET:
                 own = [(config.budget_trusted, way, budget) for budget in config.budgets for way in KEEPING]
             else:
-                sizes = [n for n in config.trusted if split(SCENARIOS[scenario], config.train, n, seed) is not None]
+                sizes = [n for n in config.trusted if left(SCENARIOS[scenario], config.train, n) > 0]
                 own = [(trusted, way, 0) for trusted in sizes for way in (*BOUNDS, *ways)]
             for trusted, way, budget in own:
                 iterations = {DH: config.hyper_iterations, "learned_weights": config.iterations}.get(way, 0)
@@ -102,7 +102,6 @@ def compute(unit: Unit, output: Path) -> Row:
     """What one way finds, and how good a model of the rest is."""
     scenario = SCENARIOS["half wrong" if unit.scenario == BUDGET else unit.scenario]
     data = split(scenario, unit.train, unit.trusted, unit.seed)
-    assert data is not None  # see units
     began = time.perf_counter()
     kept = keep(unit, data) if unit.budget else {name: ~which for name, which in suspected(unit, data).items()}
     seconds = time.perf_counter() - began

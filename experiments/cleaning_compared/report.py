@@ -14,13 +14,11 @@ from experiments.common.pool import Row
 from experiments.common.results import write_text
 from experiments.common.statistics import interval
 
-OTHERS = ("f1", "accuracy")
-
 
 def write(output: Path, rows: Sequence[Row]) -> str:
     """Writes tables and figure; returns the tables."""
     flagged = [row for row in rows if row["scenario"] != BUDGET]
-    texts = [table(flagged, key) for key in OTHERS] if flagged else []
+    texts = [table(flagged, key) for key in ("f1", "accuracy")] if flagged else []
     if flagged:
         texts.append(differences(flagged))
         draw(flagged, output / "f1")

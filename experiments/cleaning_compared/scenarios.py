@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data import mnist
+from data.errors import DataError
 from data.mnist import CLASSES, Digits, NoisySplit
 
 SHIFT = 1  # pixel; by three, a linear model of the trusted is worse than guessing
@@ -39,21 +40,24 @@ SCENARIOS = {
 }
 
 
-def split(scenario: Scenario, train: int, trusted: int, seed: int) -> NoisySplit | None:
-    """Training and trusted digits; as many of each class as are left over from the class with the fewest are for testing.
+def left(scenario: Scenario, train: int, trusted: int) -> int:
+    """How many digits of each class are left for testing; 0 or less if there are not enough."""
+    used = zip(counts(scenario.train, train), counts(scenario.trusted, trusted), strict=True)
+    return min(mnist.PER_CLASS - a - b for a, b in used)
 
-    Returns None if there are not enough digits.
-    """
+
+def split(scenario: Scenario, train: int, trusted: int, seed: int) -> NoisySplit:
+    """Training and trusted digits, and equally many of each class for testing."""
     digits = mnist.load()
     rng = np.random.default_rng(seed)
     of_class = [rng.permutation(np.flatnonzero(digits.labels == c)) for c in range(CLASSES)]
     first, second = counts(scenario.train, train), counts(scenario.trusted, trusted)
-    left = min(len(rows) - a - b for rows, a, b in zip(of_class, first, second, strict=True))
-    if left <= 0:
-        return None
+    held_out = left(scenario, train, trusted)
+    if held_out <= 0:
+        raise DataError(f"there are not enough digits to train on {train} and to trust {trusted}; choose fewer.")
     rows = [rng.permutation(np.concatenate([own[:n] for own, n in zip(of_class, first, strict=True)]))]
     rows.append(np.concatenate([own[a : a + b] for own, a, b in zip(of_class, first, second, strict=True)]))
-    rows.append(np.concatenate([own[-left:] for own in of_class]))
+    rows.append(np.concatenate([own[-held_out:] for own in of_class]))
     clean, held, test = (Digits(digits.images[chosen], digits.labels[chosen]) for chosen in rows)
     noisy = np.zeros(train, bool)
     noisy[rng.permutation(train)[: round(scenario.share * train)]] = True

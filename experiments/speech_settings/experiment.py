@@ -176,7 +176,11 @@ def compute(unit: Unit, output: Path) -> Row:
     began = time.perf_counter()
     outcome = ways.train(training, data, unit.seed, unit.way, unit.settings)
     seconds = time.perf_counter() - began
-    about = unit._asdict() | {"settings": unit.settings and unit.settings._asdict(), "seconds": seconds}
+    about = unit._asdict() | {
+        "settings": unit.settings and unit.settings._asdict(),
+        "budget": unit.steps,
+        "seconds": seconds,
+    }
     thinned = outcome.curve[:: max(1, len(outcome.curve) // 50)]
     curve = {key: [row.get(key) for row in thinned] for key in ("steps", "eta", "mu", "rho", "validation accuracy")}
     del about["cache_dir"]

@@ -59,20 +59,19 @@ def look_of(row: Row) -> str:
 
 def by_corpus(rows: Sequence[Row]) -> list[list[Row]]:
     """The rows of each corpus and budget."""
-    keys = dict.fromkeys((row["frames_key"], row["steps_key"]) for row in map(_keyed, rows))
-    return [[row for row in map(_keyed, rows) if (row["frames_key"], row["steps_key"]) == key] for key in keys]
+    keys = dict.fromkeys((corpus_of(row), row["budget"]) for row in rows)
+    return [[row for row in rows if (corpus_of(row), row["budget"]) == key] for key in keys]
 
 
-def _keyed(row: Row) -> Row:
-    where = "sample of TIMIT" if row["corpus"] else f"synthetic speech, {row['speakers']} speakers"
-    budget = row["unit"].split(" steps of")[0].split(", ")[-1]
-    return {**row, "frames_key": where, "steps_key": int(budget)}
+def corpus_of(row: Row) -> str:
+    """The corpus of a row in words."""
+    return "sample of TIMIT" if row["corpus"] else f"synthetic speech, {row['speakers']} speakers"
 
 
 def way_table(rows: Sequence[Row]) -> str:
     """Accuracies of all ways, and what they have more than Vanilla without stopping; each fold counts once."""
     frames = np.mean([row["frames"] for row in rows])
-    title = f"{rows[0]['frames_key']} (about {frames:,.0f} training frames), {rows[0]['steps_key']:,} steps"
+    title = f"{corpus_of(rows[0])} (about {frames:,.0f} training frames), {rows[0]['budget']:,} steps"
     titles = [title, "test %, best state", "test %, last state", "validation %", "steps", "seconds"]
     titles += [f"best state minus {BASE}", "last state minus its best"]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
@@ -123,11 +122,11 @@ def draw_sizes(rows: Sequence[Row], path: Path) -> None:
     figure, axis = plt.subplots(figsize=(9, 5), layout="constrained")
     add_grids([axis])
     groups = by_corpus(rows)
-    shortest = min(group[0]["steps_key"] for group in groups)
+    shortest = min(group[0]["budget"] for group in groups)
     ways = [way for way in dict.fromkeys(row["way"] for row in rows) if way != BASE]
     for number, way in enumerate(ways):
-        for steps in sorted({group[0]["steps_key"] for group in groups}):
-            own = [group for group in groups if group[0]["steps_key"] == steps]
+        for steps in sorted({group[0]["budget"] for group in groups}):
+            own = [group for group in groups if group[0]["budget"] == steps]
             gains = [difference(by_fold(_of(g, way), "accuracy"), by_fold(_of(g, BASE), "accuracy")) for g in own]
             x = [np.mean([row["frames"] for row in g]) * (1 + 0.02 * (number - len(ways) / 2)) for g in own]
             marker = "o-" if steps == shortest else "s"

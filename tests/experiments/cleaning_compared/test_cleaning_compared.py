@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from data.errors import DataError
 from data.mnist import Digits
 from experiments.cleaning_compared import experiment, report
 from experiments.cleaning_compared.experiment import BUDGET, DH, Config, Unit
@@ -37,7 +38,8 @@ def test_scenarios_are_what_they_say(name):
 
 
 def test_too_few_digits_are_no_scenario():
-    assert split(SCENARIOS["classes unbalanced"], 5000, 5000, 0) is None
+    with pytest.raises(DataError, match="not enough digits"):
+        split(SCENARIOS["classes unbalanced"], 5000, 5000, 0)
 
 
 def test_a_shift_moves_right_and_down():

@@ -25,6 +25,7 @@ def fake(unit, output):
         **about,
         "settings": settings,
         "steps": unit.steps,
+        "budget": unit.steps,
         "seconds": 1.0,
         "frames": 100 * unit.speakers,
     }
