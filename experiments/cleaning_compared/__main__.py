@@ -38,6 +38,6 @@ if __name__ == "__main__":
         preset_help="full: three seeds; quick: 500 digits and few iterations.",
         output_dir="results/cleaning_compared",
         resume=True,
+        workers=os.cpu_count() or 1,
     )
-    flags.DEFINE_integer("workers", os.cpu_count() or 1, "Processes.", lower_bound=1)
     run_main(main)

@@ -57,6 +57,7 @@ def define_flags(
     resume: bool = False,
     tensorboard: bool = False,
     mesh: bool = False,
+    workers: int | None = None,
     flag_values: flags.FlagValues = FLAGS,
 ) -> None:
     """Defines one flag per field of a config, and the flags that several binaries share.
@@ -67,6 +68,7 @@ def define_flags(
       preset_help: what `--help` prints about them.
       output_dir: the default of `--output_dir`; without it there is no such flag.
       resume, tensorboard, mesh: whether there are flags of these names.
+      workers: the default of `--workers`; without it there is no such flag.
       flag_values: where to define the flags.
     """
     if presets:
@@ -83,6 +85,9 @@ def define_flags(
     for name, (wanted, default, text) in shared.items():
         if wanted:
             flags.DEFINE_bool(name, default, text, flag_values)
+    if workers is not None:
+        text = "Processes that train side by side, with one thread each."
+        flags.DEFINE_integer("workers", workers, text, lower_bound=1, flag_values=flag_values)
     for field, kind in _fields(config):
         _define(field, kind, None if presets else field.default, flag_values)
 

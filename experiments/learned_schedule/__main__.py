@@ -37,6 +37,6 @@ if __name__ == "__main__":
         preset_help="full: 2,000 steps; quick: 100.",
         output_dir="results/learned_schedule",
         resume=True,
+        workers=1,
     )
-    flags.DEFINE_integer("workers", 1, "Processes.", lower_bound=1)
     run_main(main)

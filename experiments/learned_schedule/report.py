@@ -51,7 +51,7 @@ def by_split(rows: Sequence[Row], problem: str, method: str) -> dict[str, np.nda
     """The mean over the fresh seeds of each measure, one for each split; a training that failed counts as guessing."""
     own = sorted((r for r in rows if (r["problem"], r["method"]) == (problem, method)), key=lambda r: r["split"])
     guess = {"validation": np.log(10), "test_loss": np.log(10), "test": 0.1}
-    return {key: np.array([np.mean(np.nan_to_num(r[key], nan=bad)) for r in own]) for key, bad in guess.items()}
+    return {key: np.array([np.mean(np.where(np.isfinite(r[key]), r[key], bad)) for r in own]) for key, bad in guess.items()}
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:

@@ -38,6 +38,6 @@ if __name__ == "__main__":
         preset_help="full: the tables; quick: four speakers and 40 steps.",
         output_dir="results/speech_settings",
         resume=True,
+        workers=1,
     )
-    flags.DEFINE_integer("workers", 1, "Processes.", lower_bound=1)
     run_main(main)

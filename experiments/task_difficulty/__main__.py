@@ -39,6 +39,6 @@ if __name__ == "__main__":
         preset_help="paper: everything; quick: two splits, ten hyper-iterations.",
         output_dir="results/task_difficulty",
         resume=True,
+        workers=os.cpu_count() or 1,
     )
-    flags.DEFINE_integer("workers", os.cpu_count() or 1, "Processes.", lower_bound=1)
     run_main(main)

@@ -36,7 +36,7 @@ class Config(Base):
 PRESETS = {"quick": Config(), "paper": Config(steps=1000, seeds=(0, 1, 2), carry=False, minutes=300.0)}
 
 
-def parsed(*arguments: str, presets: dict[str, Config] | None = None, **shared: bool | str) -> flags.FlagValues:
+def parsed(*arguments: str, presets: dict[str, Config] | None = None, **shared: bool | str | int) -> flags.FlagValues:
     values = flags.FlagValues()
     define_flags(Config, presets, flag_values=values, **shared)
     values(["program", *arguments])
@@ -91,3 +91,11 @@ def test_help_texts_and_bounds_are_those_of_the_fields() -> None:
     text = parsed(presets=PRESETS).get_help()
     for expected in ("T.", "(a positive integer)", "Learning rate.", "(a number in the range [0.0, 1.0])", "<file|web>"):
         assert expected in text, expected
+
+
+def test_workers_are_a_flag_with_a_default_of_the_binary() -> None:
+    assert parsed(workers=3).workers == 3
+    assert parsed("--workers=2", workers=3).workers == 2
+    assert "workers" not in parsed()
+    with pytest.raises(flags.IllegalFlagValueError):
+        parsed("--workers=0", workers=3)

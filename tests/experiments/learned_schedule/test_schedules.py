@@ -85,6 +85,14 @@ def test_a_unit_is_a_row_and_the_table_compares_with_the_smoothed_schedule(tmp_p
     assert (tmp_path / "schedules.png").stat().st_size > 1000
 
 
+def test_a_training_that_failed_counts_as_guessing():
+    row = {"problem": "digits", "method": "constant", "split": 0, "validation": [0.5, np.inf], "test": [0.9, np.nan]}
+    means = report.by_split([row | {"test_loss": [np.nan]}], "digits", "constant")
+    assert means["validation"] == pytest.approx((0.5 + np.log(10)) / 2)
+    assert means["test"] == pytest.approx(0.5)
+    assert means["test_loss"] == pytest.approx(np.log(10))
+
+
 @pytest.mark.slow
 def test_the_quick_preset(tmp_path):
     ended = run_binary("learned_schedule", "--preset=quick", f"--output_dir={tmp_path}")
