@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 from tensorboard.backend.event_processing import event_file_loader
 
-MAY_CHANGE = ("configuration", "best value")  # TensorBoard tags that a resumed run logs anew
+from rfho2.monitor import tensorboard as log
+
+OBJECTIVE = f"{log.OBJECTIVE}/value"
+MAY_CHANGE = ("configuration", log.BEST)  # TensorBoard tags that a resumed run logs anew
 
 
 def differences(killed: Path, whole: Path, iterations: int, run: str = ".", tensorboard: bool = True) -> list[str]:
@@ -58,7 +61,7 @@ def tensorboard_faults(logdir: Path, iterations: int) -> list[str]:
         key, content = (value.tag, event.step), value.tensor.SerializeToString()
         if seen.setdefault(key, content) != content and value.tag not in MAY_CHANGE:
             faults.add(f"TensorBoard: {value.tag} at {event.step} has two values")
-    missing = [k for k in range(iterations) if ("value", k) not in seen]
+    missing = [k for k in range(iterations) if (OBJECTIVE, k) not in seen]
     return sorted(faults) + ([f"TensorBoard lacks {missing}"] if missing else [])
 
 
@@ -67,7 +70,7 @@ def log_times(logdir: Path) -> list[float]:
 
     The time between two of them covers all parts of a hyper-iteration, including its checkpoint.
     """
-    return [event.wall_time for event, value in logged_values(logdir) if value.tag == "value"]
+    return [event.wall_time for event, value in logged_values(logdir) if value.tag == OBJECTIVE]
 
 
 def logged_values(logdir: Path) -> Iterator[tuple[Any, Any]]:

@@ -15,13 +15,18 @@ import tensorflow as tf
 from rfho2.core.types import HyperGradient, Hypers, Result, Run
 from rfho2.monitor.base import Callback, values
 
+OBJECTIVE, HYPERS, HYPERGRADIENTS, METRICS, NORMS = "objective", "hypers", "hypergradients", "metrics", "norms"
+BEST = f"{OBJECTIVE}/best"
+
 
 class TensorBoard(Callback):
     """Writes a log that `tensorboard --logdir` shows.
 
-    Scalars: the values, every scalar hyper and its hypergradient, scalar metrics. Histograms: vectors and larger arrays.
-    Images: matrices (dark is small, light is large). Text: the configuration. HParams: the initial hypers of a run and the
-    best value that it found. If the log cannot be written, for instance on a full disk, the run goes on with a warning.
+    Scalars: the objective, every scalar hyper and its hypergradient, norms, scalar metrics. Histograms: vectors and larger
+    arrays. Images: matrices (dark is small, light is large). The names are grouped: `objective/value`, `hypers/lr`,
+    `hypergradients/lr`, `norms/adjoint`, `metrics/accuracy`. Custom Scalars: the same curves, the objective first. Text: the
+    configuration. HParams: a row for each run, with its initial hypers, its settings, its best value and its last metrics.
+    If the log cannot be written, for instance on a full disk, the run goes on with a warning.
 
     Args:
       logdir: where the log is written; use one directory per run.
@@ -32,36 +37,41 @@ class TensorBoard(Callback):
         self._logdir = os.fspath(logdir)
         self._every = every
         self._writer: tf.summary.SummaryWriter | None = None
+        self._settings: dict[str, bool | float | str] = {}
 
     def on_start(self, run: Run) -> None:
         """Opens the log and writes the configuration."""
-        from tensorboard.plugins.hparams import api as hparams
-
         with self._giving_up_on_errors():
             self._writer = tf.summary.create_file_writer(self._logdir)
         if self._writer is None:
             return
         config = json.dumps({**run.config, "iterations": run.iterations}, indent=2, default=str)
-        scalars = {name: float(hyper) for name, hyper in run.hypers.items() if hyper.shape.rank == 0}
-        described = {f"{part}.{key}": str(v) for part in ("engine", "optimizer") for key, v in run.config[part].items()}
+        self._settings = flat({part: run.config[part] for part in ("optimizer", "engine")})
         with self._giving_up_on_errors(), self._writer.as_default(step=run.first):
             tf.summary.text("configuration", "\n".join("    " + line for line in config.splitlines()))
-            if run.first == 0:  # hypers of a resumed run are not the initial ones
-                hparams.hparams({**{f"initial {name}": value for name, value in scalars.items()}, **described})
+            tf.summary.experimental.write_raw_pb(_layout().SerializeToString())
 
     def on_norms(self, k: int, norms: dict[str, float]) -> None:
         """Writes the norm of the adjoint or sensitivity."""
         if norms and self._writer is not None:
-            self._write_scalars(norms, k)
+            self._write_scalars({f"{NORMS}/{name.removeprefix('norm of ')}": norm for name, norm in norms.items()}, k)
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
         """Writes the numbers of hyper-iteration k."""
         if self._writer is None:
             return
-        grads = {f"hypergradient/{name}": grad for name, grad in hypergradient.grads.items()}
-        quantities = {**extra, **{f"hyper/{name}": h for name, h in hypers.items()}, **grads, **values(hypergradient)}
-        tensors = {name: tf.convert_to_tensor(value) for name, value in quantities.items() if not isinstance(value, str)}
-        self._write_scalars({name: value for name, value in tensors.items() if value.shape.rank == 0}, k)
+        named = {name.removeprefix("value/"): value for name, value in values(hypergradient).items()}
+        groups = {OBJECTIVE: named, HYPERS: hypers, HYPERGRADIENTS: hypergradient.grads, METRICS: extra}
+        tensors = {
+            f"{group}/{name}": tf.convert_to_tensor(value)
+            for group, quantities in groups.items()
+            for name, value in quantities.items()
+            if not isinstance(value, str)
+        }
+        scalars = {name: value for name, value in tensors.items() if value.shape.rank == 0}
+        self._write_scalars(scalars, k)
+        if k == 0:
+            self._write_hparams(scalars)
         if k % self._every == 0 and self._writer is not None:
             with self._giving_up_on_errors(), self._writer.as_default(step=k):
                 for name, value in tensors.items():
@@ -74,9 +84,22 @@ class TensorBoard(Callback):
         with self._giving_up_on_errors():
             with self._writer.as_default(step=len(result.history)):
                 if result.best is not None:
-                    tf.summary.scalar("best value", result.best.value)
+                    tf.summary.scalar(BEST, result.best.value)
             self._writer.close()
         self._writer = None
+
+    def _write_hparams(self, scalars: Mapping[str, tf.Tensor]) -> None:
+        """The row of this run on the page HParams; its columns are the settings, the objective and the metrics."""
+        from tensorboard.plugins.hparams import api as hparams
+
+        if self._writer is None:
+            return
+        hypers = {name.removeprefix(f"{HYPERS}/"): v for name, v in scalars.items() if name.startswith(f"{HYPERS}/")}
+        values = {f"initial.{name}": float(value) for name, value in hypers.items()} | self._settings
+        judged = [name for name in scalars if name.startswith((f"{OBJECTIVE}/", f"{METRICS}/"))]
+        with self._giving_up_on_errors(), self._writer.as_default(step=0):
+            hparams.hparams_config([hparams.HParam(name) for name in values], [hparams.Metric(n) for n in (BEST, *judged)])
+            hparams.hparams(values, trial_id=self._logdir)
 
     @contextlib.contextmanager
     def _giving_up_on_errors(self) -> Iterator[None]:
@@ -95,6 +118,27 @@ class TensorBoard(Callback):
         with self._giving_up_on_errors(), self._writer.as_default(step=k):
             each = [scalar_pb(name, np.asarray(value, np.float32)).SerializeToString() for name, value in scalars.items()]
             tf.summary.experimental.write_raw_pb(b"".join(each))  # protocol buffers in a row are one with all their values
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, bool | float | str]:
+    """Nested settings as {"optimizer.learning_rate.lr": 0.01}; those that are None or empty are left out."""
+    found: dict[str, bool | float | str] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        elif value is not None and value != []:
+            found[f"{prefix}{key}"] = value if isinstance(value, (bool, int, float, str)) else str(value)
+    return found
+
+
+def _layout() -> Any:
+    """The page Custom Scalars: one chart for each group, the objective first (the other pages sort by name)."""
+    from tensorboard.plugins.custom_scalar import layout_pb2 as pb
+    from tensorboard.plugins.custom_scalar import summary
+
+    order = (OBJECTIVE, METRICS, HYPERS, HYPERGRADIENTS, NORMS)
+    charts = {group: pb.Chart(title=group, multiline=pb.MultilineChartContent(tag=[f"^{group}/"])) for group in order}
+    return summary.pb(pb.Layout(category=[pb.Category(title=group, chart=[chart]) for group, chart in charts.items()]))
 
 
 def _write_array(name: str, value: tf.Tensor) -> None:

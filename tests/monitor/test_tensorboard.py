@@ -1,15 +1,18 @@
 """The TensorBoard callback: the contents of the event files, as TensorBoard itself reads them."""
 
 import json
+import re
 import warnings
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import rfho2 as rf
+from rfho2.monitor.tensorboard import flat
 from tests.support.monitored import Interrupt, metrics, play, run, two_objectives
 
 
@@ -59,31 +62,37 @@ def logged(tmp_path_factory):
 
 def test_scalars_are_the_value_scalar_hypers_their_hypergradients_norms_and_metrics(logged):
     log, result = logged
-    scalars = {"value", "hyper/lr", "hypergradient/lr", "accuracy", "norm of adjoint", "best value"}
+    scalars = {"objective/value", "objective/best", "hypers/lr", "hypergradients/lr", "metrics/accuracy", "norms/adjoint"}
     assert log.tags("scalars") == scalars
-    keys = {"value": "value", "hyper/lr": "lr", "accuracy": "accuracy", "hypergradient/lr": "hypergradient/lr"}
+    keys = {
+        "objective/value": "value",
+        "hypers/lr": "lr",
+        "metrics/accuracy": "accuracy",
+        "hypergradients/lr": "hypergradient/lr",
+        "norms/adjoint": "norm of adjoint",
+    }
     for tag, key in keys.items():
         assert log.scalars(tag) == [(row["iteration"], row[key]) for row in result.history]
-    assert min(value for _, value in log.scalars("hypergradient/lr")) < 0
-    assert log.scalars("best value") == [(3, np.float32(result.best.value))]
+    assert min(value for _, value in log.scalars("hypergradients/lr")) < 0
+    assert log.scalars("objective/best") == [(3, np.float32(result.best.value))]
 
 
 def test_vectors_are_histograms(logged):
     log, _ = logged
-    assert {"hyper/weights", "hypergradient/weights", "errors"} <= log.tags("histograms")
-    assert [step for step, _ in log.read("hyper/weights")] == [0, 1, 2]
-    for _, buckets in log.read("errors"):  # left end, right end, count
+    assert {"hypers/weights", "hypergradients/weights", "metrics/errors"} <= log.tags("histograms")
+    assert [step for step, _ in log.read("hypers/weights")] == [0, 1, 2]
+    for _, buckets in log.read("metrics/errors"):  # left end, right end, count
         assert (buckets[0, 0], buckets[-1, 1], buckets[:, 2].sum()) == (1.0, 4.0, 3)
 
 
 def test_matrices_are_images(logged):
     log, _ = logged
-    for name in ("hyper/mixing", "hypergradient/mixing", "confusion"):
+    for name in ("hypers/mixing", "hypergradients/mixing", "metrics/confusion"):
         assert list(log.images(name)) == [0, 1, 2], name
 
 
 def test_an_image_is_dark_where_entries_are_small_and_light_where_they_are_large(logged):
-    first = logged[0].images("hyper/mixing")[0]  # of [[1, 0], [1/4, 1/2]]
+    first = logged[0].images("hypers/mixing")[0]  # of [[1, 0], [1/4, 1/2]]
     corners = first[[0, 0, -1, -1], [0, -1, 0, -1]].astype(float) / 255
     np.testing.assert_allclose(corners, [1.0, 0.0, 0.25, 0.5], atol=0.01)
 
@@ -97,37 +106,71 @@ def test_the_configuration_is_text(logged):
 
 def test_the_hparams_page_has_the_initial_hypers_and_the_settings(logged):
     values = logged[0].hparams()
-    assert values["initial lr"] == np.float32(0.1)
+    assert values["initial.lr"] == np.float32(0.1)
     assert values["engine.method"] == "reverse"
-    assert values["optimizer.learning_rate"] == "0.02"
+    assert values["optimizer.learning_rate"] == 0.02
+
+
+def test_the_hparams_page_shows_the_best_value_and_the_metrics(logged):
+    content = logged[0].events.PluginTagToContent("hparams")["_hparams_/experiment"]
+    experiment = HParamsPluginData.FromString(content).experiment
+    assert [metric.name.tag for metric in experiment.metric_infos] == [
+        "objective/best",
+        "objective/value",
+        "metrics/accuracy",
+    ]
+    assert {info.name for info in experiment.hparam_infos} == set(logged[0].hparams())
+
+
+def test_settings_are_flat_and_keep_their_types():
+    settings = {
+        "engine": {"method": "average", "inner": {"steps": 2, "jit": True}},
+        "optimizer": {"learning_rate": {"lr": 0.1}},
+    }
+    assert flat(settings) == {
+        "engine.method": "average",
+        "engine.inner.steps": 2,
+        "engine.inner.jit": True,
+        "optimizer.learning_rate.lr": 0.1,
+    }
+    assert flat({"names": [1, None], "checkpoints": None, "log_scale": []}) == {"names": "[1, None]"}
+
+
+def test_custom_scalars_show_the_objective_first(logged):
+    (tag,) = logged[0].tags("custom_scalars")
+    layout = Layout.FromString(logged[0].read(tag)[0][1].item())
+    assert [category.title for category in layout.category] == ["objective", "metrics", "hypers", "hypergradients", "norms"]
+    for category in layout.category:
+        (pattern,) = category.chart[0].multiline.tag
+        assert any(re.search(pattern, tag) for tag in logged[0].tags("scalars"))
 
 
 def test_a_resumed_run_continues_the_same_curves(tmp_path):
     run([rf.TensorBoard(tmp_path / "logs")], 2, tmp_path / "run")
     result = run([rf.TensorBoard(tmp_path / "logs")], 4, tmp_path / "run")
     log = Log(tmp_path / "logs")
-    assert log.scalars("value") == [(row["iteration"], row["value"]) for row in result.history]
-    assert log.hparams()["initial lr"] == np.float32(0.1)
+    assert log.scalars("objective/value") == [(row["iteration"], row["value"]) for row in result.history]
+    assert log.hparams()["initial.lr"] == np.float32(0.1)
 
 
 def test_the_log_of_an_interrupted_run_is_complete_up_to_the_interruption(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run([rf.TensorBoard(tmp_path), Interrupt(1)])
-    assert [step for step, _ in Log(tmp_path).scalars("value")] == [0, 1]
+    assert [step for step, _ in Log(tmp_path).scalars("objective/value")] == [0, 1]
 
 
 def test_each_of_several_objectives_is_a_scalar(tmp_path):
     play(rf.TensorBoard(tmp_path), reported=two_objectives(1.0, 2.0))
     log = Log(tmp_path)
-    assert (log.scalars("value/train"), log.scalars("value/test")) == ([(0, 1.0)], [(0, 2.0)])
+    assert (log.scalars("objective/train"), log.scalars("objective/test")) == ([(0, 1.0)], [(0, 2.0)])
 
 
 def test_every_thins_out_histograms_and_images_but_not_scalars(tmp_path):
     play(rf.TensorBoard(tmp_path, every=2), {"v": [1.0, 2.0], "m": [[1.0, 2.0], [3.0, 4.0]]}, iterations=5)
     log = Log(tmp_path)
-    assert [step for step, _ in log.scalars("value")] == [0, 1, 2, 3, 4]
-    assert [step for step, _ in log.read("hyper/v")] == [0, 2, 4]
-    assert list(log.images("hyper/m")) == [0, 2, 4]
+    assert [step for step, _ in log.scalars("objective/value")] == [0, 1, 2, 3, 4]
+    assert [step for step, _ in log.read("hypers/v")] == [0, 2, 4]
+    assert list(log.images("hypers/m")) == [0, 2, 4]
 
 
 @pytest.mark.parametrize("constant", [-3.0, 0.0, 0.25, 7.0])
@@ -135,7 +178,7 @@ def test_the_image_of_a_constant_matrix_does_not_divide_by_zero(constant, tmp_pa
     with np.errstate(all="raise"), warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         play(rf.TensorBoard(tmp_path), {"m": np.full((2, 3), constant, np.float32)})
-    image = Log(tmp_path).images("hyper/m")[0]
+    image = Log(tmp_path).images("hypers/m")[0]
     assert len(np.unique(image)) == 1
     assert image.shape[0] * 3 == image.shape[1] * 2
 
@@ -144,7 +187,7 @@ def test_the_image_of_a_constant_matrix_does_not_divide_by_zero(constant, tmp_pa
 def test_arrays_of_any_shape_are_logged(shape, tmp_path):
     play(rf.TensorBoard(tmp_path), {"a": np.arange(np.prod(shape), dtype=np.float32).reshape(shape)})
     log = Log(tmp_path)
-    assert any("hyper/a" in tag for tag in log.tags("histograms") | log.tags("images"))
+    assert any("hypers/a" in tag for tag in log.tags("histograms") | log.tags("images"))
 
 
 def test_a_log_that_cannot_be_written_does_not_end_the_run(tmp_path, monkeypatch):

@@ -61,7 +61,7 @@ def test_losses_and_repetitions_are_reported(soaked, tmp_path):
     (spoiled / "history.csv").write_text("".join([*table, table[-1]]))
     writer = tf.summary.create_file_writer(str(spoiled / "tensorboard"))
     with writer.as_default(step=3):
-        tf.summary.scalar("value", 17.0)
+        tf.summary.scalar("objective/value", 17.0)
     writer.close()
     results = (spoiled / "results.json").read_text()
     (spoiled / "results.json").write_text(results.replace('"iteration": 3,', '"iteration": 2,'))
@@ -76,7 +76,7 @@ def test_losses_and_repetitions_are_reported(soaked, tmp_path):
         "TensorBoard:",
         "TensorBoard",
     ]
-    assert "TensorBoard: value at 3 has two values" in wrong
+    assert "TensorBoard: objective/value at 3 has two values" in wrong
     assert f"TensorBoard lacks [{ITERATIONS}]" in wrong
 
 

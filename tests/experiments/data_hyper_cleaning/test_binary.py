@@ -68,9 +68,9 @@ def test_it_writes_table_figures_results_and_logs(finished):
     assert command == f"python -m experiments.{NAME} --output_dir={output} {' '.join(FAST)}"
 
     tags = EventAccumulator(str(output / RUN / "tensorboard"), size_guidance={"scalars": 0}).Reload().Tags()
-    wanted = {"value", "validation accuracy", "test accuracy", "TP", "FP", "F1", "discarded", "sum of weights", "R"}
-    assert wanted <= {*tags["scalars"], *tags["tensors"]}
-    assert {"weights/noisy", "weights/clean", "hyper/weights"} <= {*tags["histograms"], *tags["tensors"]}
+    metrics = ("validation accuracy", "test accuracy", "TP", "FP", "F1", "discarded", "sum of weights", "R")
+    assert {"objective/value", *(f"metrics/{name}" for name in metrics)} <= {*tags["scalars"], *tags["tensors"]}
+    assert {"metrics/weights/noisy", "metrics/weights/clean", "hypers/weights"} <= {*tags["histograms"], *tags["tensors"]}
 
 
 @pytest.mark.slow  # tests/experiments/test_soak.py kills another binary
