@@ -99,11 +99,12 @@ def draw_gains(rows: Sequence[Row], found: Sequence[Level], path: Path) -> None:
     colours = {"components": "tab:blue", "projection": "tab:green", "noise": "tab:red", "original": "black"}
     for axis, (base, key) in zip(axes.flat, [(base, key) for key in FITS for base in BASELINES], strict=True):
         for method, marker, fill in (("HMTL-S", "o", "full"), ("HMTL", "s", "none")):
+            beside = -0.3 if method == "HMTL-S" else 0.3  # so that neither hides the other
             for level in found:
                 own = [row for row in rows if (row["kind"], row["strength"]) == level[:2]]
                 gain = _difference(own, method, base, key)
                 axis.errorbar(
-                    100 * level.accuracy,
+                    100 * level.accuracy + beside,
                     gain.mean,
                     gain.half,
                     fmt=marker,
