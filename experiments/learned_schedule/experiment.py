@@ -78,16 +78,16 @@ class Unit(NamedTuple):
 def run(config: Config, output: Path, workers: int) -> list[Row]:
     """A row for each problem, split and schedule, and one for the learned schedule, smoothed."""
     units = [Unit(config, *which) for which in combinations(config)]
-    return [
-        row | {"method": name, **row["judged"][name]}
-        for row in pool.run(units, compute, output, workers)
-        for name in row["judged"]
-    ]
+    rows = pool.run(units, compute, output, workers)
+    judged = [row | {"method": name, **row["judged"][name]} for row in rows for name in row["judged"]]
+    return sorted(judged, key=lambda row: ((*METHODS, SMOOTHED).index(row["method"]), row["split"]))
 
 
 def combinations(config: Config) -> list[tuple[str, int, str]]:
-    """All (problem, split, method): the first split of every problem comes first."""
-    return [(name, split, method) for split in config.splits for name in config.problems for method in config.methods]
+    """All (problem, split, method): those that take longest come first, so that no process waits for them at the end."""
+    slow = [method for method in (LEARNED, MANY) if method in config.methods]
+    order = [*slow, *(method for method in config.methods if method not in slow)]
+    return [(name, split, method) for method in order for split in config.splits for name in config.problems]
 
 
 def compute(unit: Unit, output: Path) -> Row:
