@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: test check check-all lint docs fuzz mutants matrix soak bench bench-large demo clean
+.PHONY: test check check-all lint docs fuzz mutants matrix dist soak bench bench-large demo clean
 
 test: $(READY)          ## the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
@@ -31,6 +31,12 @@ mutants: $(READY)       ## random mistakes in the library, one at a time: the te
 matrix:                 ## the core tests in fresh environments: oldest and newest versions, each Python that is here
 	$(PYTHON) -m tests.matrix
 
+dist: $(READY)          ## the wheel and the source distribution, in dist/, checked by twine
+	$(BIN)/pip install --quiet --editable ".[release]"
+	rm -rf build dist
+	$(BIN)/python -m build --quiet
+	$(BIN)/twine check --strict dist/*
+
 soak: $(READY)          ## 200 kills of a run of 300 hyper-iterations; 10,000 steps in real time: nothing lost, nothing grows
 	$(BIN)/python -m experiments.soak --part=kills
 	$(BIN)/python -m experiments.soak --part=long --hyper_iterations=500
@@ -56,4 +62,4 @@ $(READY): setup.py requirements.txt
 	touch $@
 
 clean:
-	rm -rf .venv .venv-matrix results build docs/_build *.egg-info
+	rm -rf .venv .venv-matrix results build dist docs/_build *.egg-info

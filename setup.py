@@ -10,14 +10,29 @@ version = re.search(r'__version__ = "(.+)"', (here / "rfho2" / "__init__.py").re
 _, library, experiments = re.split(r"(?m)^# (?:library|experiments)$", (here / "requirements.txt").read_text())
 matplotlib = [line for line in experiments.split() if line.startswith("matplotlib")]
 search = ["bayesian-optimization>=3.4,<4"]
+# A package index shows the README without the files that it links to: pictures go, links become their text.
+readme = re.sub(r"(?m)^!\[.*\]\((?!http).*\)\n\n", "", (here / "README.md").read_text())
+readme = re.sub(r"\[([^\]]+)\]\((?!http)[^)]*\)", r"\1", readme)
 
 setup(
     name="rfho2",
     version=version.group(1),
     description="Gradient-based hyperparameter optimisation for TensorFlow 2: reverse, forward and real time",
-    long_description=(here / "README.md").read_text(),
+    long_description=readme,
     long_description_content_type="text/markdown",
     license="MIT",
+    keywords="hyperparameter-optimization hypergradient bilevel-optimization meta-learning tensorflow keras",
+    project_urls={"Paper": "https://arxiv.org/abs/1703.01785"},
+    classifiers=[
+        "Development Status :: 5 - Production/Stable",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX",
+        "Programming Language :: Python :: 3",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.11",
     packages=find_packages(include=["rfho2", "rfho2.*"]),
     package_data={"rfho2": ["py.typed"]},
@@ -27,6 +42,7 @@ setup(
         "plot": matplotlib,
         "dev": [*experiments.split(), *search, "hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
         "docs": ["furo", "ipykernel", "myst-parser", "nbclient", "sphinx"],
+        "release": ["build", "twine"],
         "search": search,
         "peers": ["cleanlab", "higher", "jax", "jaxopt", "torch==2.13.0", "torchopt"],
     },

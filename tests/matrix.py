@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 HERE = Path(__file__).parents[1]
 ENVIRONMENTS = HERE / ".venv-matrix"
-TOOLS = ("pytest", "hypothesis", "scipy", "absl-py")
-SHOWN = ("tensorflow", "keras", "numpy", "tqdm")
+TOOLS = ("pytest", "hypothesis", "scipy", "absl-py", "matplotlib")
+SHOWN = ("tensorflow", "keras", "numpy", "scipy", "tqdm")
 SUITE = (
     "tests/core", "tests/constraints", "tests/dynamics", "tests/test_batches.py", "tests/hypergradients/test_golden.py",
     "tests/hypergradients/test_implicit.py", "tests/hypergradients/test_real_time.py",
-    "tests/keras_bridge/test_real_time_tuner.py",
+    "tests/monitor", "tests/keras_bridge/test_real_time_tuner.py",
 )  # fmt: skip
 
 
@@ -35,9 +35,12 @@ class Corner(NamedTuple):
     pins: tuple[str, ...]
 
 
-OLDEST = ("tensorflow==2.21.0", "keras==3.15.*", "numpy==2.4.*", "tqdm==4.70.*")  # what requirements.txt begins with
+# What requirements.txt begins with.
+OLDEST = ("tensorflow==2.16.*", "keras==3.6.*", "numpy==1.26.*", "tqdm==4.60.*", "scipy==1.11.*", "matplotlib==3.8.*")
 CORNERS = (
     Corner("oldest, Python 3.11", "3.11", OLDEST),
+    Corner("TensorFlow 2.18, Python 3.12", "3.12", ("tensorflow==2.18.*", "keras==3.8.*")),
+    Corner("TensorFlow 2.20, Python 3.13", "3.13", ("tensorflow==2.20.*",)),
     Corner("newest, Python 3.11", "3.11", ()),
     Corner("newest, Python 3.12", "3.12", ()),
     Corner("newest, Python 3.13", "3.13", ()),
