@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tqdm import tqdm
+
 from rfho2.core import nest
 from rfho2.core.types import Hypers, Nest
 from rfho2.hypergradients.binomial import fewest_slots, steps_run
@@ -71,8 +73,11 @@ class Plan(NamedTuple):
 def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | None = None, solved: bool = False) -> Plan:
     """Predicts time and memory of reverse, checkpointed reverse and forward for one hypergradient, and picks one.
 
-    Plain training, reverse mode and one chunk of forward mode are compiled and timed over a few steps. Let a step take a
-    seconds, a step with its pull-back b, a step with a push of n columns of Z c, and let a state have S bytes. Then:
+    Plain training, reverse mode and one chunk of forward mode are compiled and timed over a few steps. Compiling takes most of
+    the time, seconds for a small model and minutes for a large one; in a terminal, a bar shows how far it is.
+
+    Let a step take a seconds, a step with its pull-back b, a step with a push of n columns of Z c, and let a state have S
+    bytes. Then:
 
     reverse: T b seconds and T S bytes, or less where the compiler drops parts of the states.
     reverse with checkpoints=k: T b + (F - T) a seconds and k S bytes, where F is the number of forward steps.
@@ -104,13 +109,17 @@ def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | N
     fit = max(1, int(room / (2 * state)))  # the number of states that the short runs may hold
     m = count_columns(hypers)
     columns = min(balanced_chunk(m), fit) if m else 0
-    step = time_training(problem, params, hypers)
-    back = time_reverse(problem, params, hypers, step.step, min(problem.steps, fit), state)
-    push = time_forward(problem, params, hypers, step.step, columns) if m else None
+    with tqdm(total=2 + bool(m) + solved, desc="rf.plan compiles", unit="run", leave=False, disable=None) as bar:
+        step = time_training(problem, params, hypers)
+        bar.update()
+        back = time_reverse(problem, params, hypers, step.step, min(problem.steps, fit), state)
+        bar.update()
+        push = time_forward(problem, params, hypers, step.step, columns) if m else None
+        bar.update()
+        system = time_implicit(problem, params, hypers, step.step) if solved else None
     choices = _reverse_choices(problem.steps, state, room, step, back)
     choices += _forward_choices(problem.steps, state, room, step, push, m, columns) if push else []
-    if solved:
-        system = time_implicit(problem, params, hypers, step.step)
+    if system:
         held = max(system.bytes, SOLVING * state)
         choices.append(Choice("implicit", {}, system.start + problem.steps * system.step, held))
     choices.sort(key=lambda choice: choice.seconds)
