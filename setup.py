@@ -27,7 +27,7 @@ setup(
         "Development Status :: 5 - Production/Stable",
         "Intended Audience :: Developers",
         "Intended Audience :: Science/Research",
-        "Operating System :: POSIX",
+        "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",
         *(f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)),
         "Topic :: Scientific/Engineering :: Artificial Intelligence",

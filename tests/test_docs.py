@@ -25,6 +25,7 @@ SLOW = {
     "docs/keras.md",
     "docs/methods.md",
     "docs/tour.md",
+    "docs/what_to_tune.md",
 }  # pages whose code takes more than about five seconds
 FENCE = re.compile(r"^ *(?:<!-- (?P<note>[^\n]*) -->\n *)?```(?P<language>[^\n]*)\n(?P<text>.*?)^ *```$", re.M | re.S)
 COMMAND = re.compile(r"python -m ((?:experiments|data)\.\w+)([^\n`#&|]*)")

@@ -1,6 +1,5 @@
 """The examples and notebooks in docs/ run, on small settings."""
 
-import functools
 import importlib
 import json
 import os
@@ -9,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import rfho2 as rf
 from rfho2.core.compiled import Compiled
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -53,8 +51,7 @@ def test_clean_labels(tmp_path):
 
 
 @pytest.mark.slow
-def test_weight_decay_per_layer(monkeypatch):
-    monkeypatch.setattr(rf, "tune", functools.partial(rf.tune, method="reverse"))  # "auto" would time every engine first
+def test_weight_decay_per_layer():
     tuned = example("weight_decay_per_layer").main(train=200, steps=20, iterations=3)
     assert tuned.result.best.value < tuned.result.history[0]["value"]
 

@@ -73,8 +73,8 @@ class Plan(NamedTuple):
 def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | None = None, solved: bool = False) -> Plan:
     """Predicts time and memory of reverse, checkpointed reverse and forward for one hypergradient, and picks one.
 
-    Plain training, reverse mode and one chunk of forward mode are compiled and timed over a few steps. Compiling takes most of
-    the time, seconds for a small model and minutes for a large one; in a terminal, a bar shows how far it is.
+    Plain training, reverse mode and one chunk of forward mode are compiled and timed over a few steps. Compiling takes most
+    of the time, seconds for a small model and minutes for a large one; in a terminal, a bar shows how far it is.
 
     Let a step take a seconds, a step with its pull-back b, a step with a push of n columns of Z c, and let a state have S
     bytes. Then:
