@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,29 @@ def test_own_constraint():
     assert shares.sum() == pytest.approx(1.0)
     assert shares.min() >= 0.05
     assert shares[:2].sum() > 0.6  # the clean sources
+
+
+@pytest.mark.slow
+def test_penalty_per_feature(capsys):
+    example("penalty_per_feature").main(iterations=30, splits=1)
+    scores = dict(re.findall(r"5 of 100 features matter, (\w+): test R2 ([\d.]+)", capsys.readouterr().out))
+    assert float(scores["RidgePerFeature"]) > float(scores["RidgeCV"])
+
+
+@pytest.mark.slow
+def test_with_mlflow(tmp_path):
+    mlflow = pytest.importorskip("mlflow")
+    result = example("with_mlflow").main(3, str(tmp_path))
+    (run,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
+    assert run.data.metrics["best"] == pytest.approx(result.best.value)
+    assert run.data.params["engine.method"] == "reverse"
+
+
+@pytest.mark.slow
+def test_with_wandb(tmp_path):
+    pytest.importorskip("wandb")
+    example("with_wandb").main(3, str(tmp_path))
+    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
 
 
 def test_every_example_is_run_by_a_test():
