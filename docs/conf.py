@@ -20,6 +20,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build", "examples", "notebooks"]
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
 html_title = f"rfho2 {version}"
 
 myst_enable_extensions = ["dollarmath"]
