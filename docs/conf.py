@@ -18,7 +18,7 @@ release = version
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["_build", "examples", "notebooks"]
+exclude_patterns = ["_build", "examples", "gallery", "notebooks"]
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["wide.css"]

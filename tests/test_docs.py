@@ -5,19 +5,18 @@ import re
 import runpy
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
-from typing import NamedTuple
 
 import absl.app
 import pytest
 from absl import flags
 
 import rfho2 as rf
+from tests.support.markdown import FENCE, blocks, python_blocks
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-EXCLUDED = {"_build", "examples", "notebooks"}  # as in docs/conf.py
+EXCLUDED = {"_build", "examples", "gallery", "notebooks"}  # as in docs/conf.py
 SITE = sorted(path for path in DOCS.rglob("*.md") if not EXCLUDED & set(path.relative_to(DOCS).parts))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *SITE]
 SLOW = {
@@ -27,36 +26,11 @@ SLOW = {
     "docs/tour.md",
     "docs/what_to_tune.md",
 }  # pages whose code takes more than about five seconds
-FENCE = re.compile(r"^ *(?:<!-- (?P<note>[^\n]*) -->\n *)?```(?P<language>[^\n]*)\n(?P<text>.*?)^ *```$", re.M | re.S)
 COMMAND = re.compile(r"python -m ((?:experiments|data)\.\w+)([^\n`#&|]*)")
-
-
-class Block(NamedTuple):
-    """A fenced block, the comment on the line before it, and the text between the previous block and this one."""
-
-    language: str
-    text: str
-    note: str
-    between: str
-
-
-def blocks(page):
-    """The fenced blocks of a page; those inside a multi-line comment do not count."""
-    text = re.sub(r"<!--\n.*?-->", "", page.read_text(), flags=re.S)
-    matches = list(FENCE.finditer(text))
-    ends = [0, *(match.end() for match in matches)]
-    return [
-        Block(match["language"], textwrap.dedent(match["text"]), match["note"] or "", text[end : match.start()].strip())
-        for match, end in zip(matches, ends, strict=False)
-    ]
 
 
 def name(page):
     return str(page.relative_to(ROOT))
-
-
-def python_blocks(page):
-    return [block for block in blocks(page) if block.language == "python"]
 
 
 def skipped(block):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_docs import python_blocks
+from tests.support.markdown import python_blocks
 
 ROOT = Path(__file__).parents[1]
 
