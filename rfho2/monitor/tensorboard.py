@@ -95,11 +95,11 @@ class TensorBoard(Callback):
         if self._writer is None:
             return
         hypers = {name.removeprefix(f"{HYPERS}/"): v for name, v in scalars.items() if name.startswith(f"{HYPERS}/")}
-        values = {f"initial.{name}": float(value) for name, value in hypers.items()} | self._settings
+        row = {f"initial.{name}": float(value) for name, value in hypers.items()} | self._settings
         judged = [name for name in scalars if name.startswith((f"{OBJECTIVE}/", f"{METRICS}/"))]
         with self._giving_up_on_errors(), self._writer.as_default(step=0):
-            hparams.hparams_config([hparams.HParam(name) for name in values], [hparams.Metric(n) for n in (BEST, *judged)])
-            hparams.hparams(values, trial_id=self._logdir)
+            hparams.hparams_config([hparams.HParam(name) for name in row], [hparams.Metric(n) for n in (BEST, *judged)])
+            hparams.hparams(row, trial_id=self._logdir)
 
     @contextlib.contextmanager
     def _giving_up_on_errors(self) -> Iterator[None]:
