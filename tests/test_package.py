@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import matrix
 from tests.support.markdown import python_blocks
 
 ROOT = Path(__file__).parents[1]
@@ -44,8 +45,12 @@ def test_the_metadata_name_what_the_library_imports(wheel):
 
 
 @pytest.mark.slow
-def test_the_wheel_works_outside_the_checkout(wheel, tmp_path):
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_the_wheel_works_outside_the_checkout(wheel, tmp_path, version):
+    interpreter = matrix.interpreter(version)
+    if interpreter is None:
+        pytest.skip(f"Python {version} is not on this machine")
+    subprocess.run([interpreter, "-m", "venv", tmp_path / "env"], check=True)
     python = tmp_path / "env" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", wheel], check=True)
     blocks = [block.text for block in python_blocks(ROOT / "docs" / "tour.md")]
