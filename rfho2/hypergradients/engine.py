@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from rfho2.batches import Stream
-from rfho2.core import errors, nest
+from rfho2.core import errors, loops, nest
 from rfho2.core.compiled import Compiled
 from rfho2.core.types import HyperGradient, Hypers, Nest, Norms, Signal
 from rfho2.hypergradients import episodes
@@ -144,7 +144,8 @@ class OfflineEngine(Engine):
         self.report: Callable[[tf.Tensor, Norms], None] = lambda k, norms: None  # looks at the norms of hyper-iteration k
         self._norms: Norms = {}
         self.uncompiled = hypergradient
-        self._compiled = Compiled(hypergradient, jit_compile)
+        # Otherwise XLA would compile again in every hyper-iteration, for a problem that reads table[k].
+        self._compiled = Compiled(lambda params, hypers, k: hypergradient(params, hypers, loops.unknown(k)), jit_compile)
         # Never by XLA, which draws other random numbers than the graph, and on a CPU far more slowly.
         self._episode_params = Compiled(self.episode_params, jit_compile=False)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from rfho2.core import nest
+from rfho2.core import loops, nest
 from rfho2.core.compiled import Compiled
 from rfho2.core.types import Hypers, Nest, Norms
 from rfho2.hypergradients.one_step import OneStep
@@ -97,12 +97,13 @@ class RealTimeEngine(Windows):
 
     def __init__(self, problem: Problem, settings: WindowSettings, jit_compile: bool | None):
         def window(c: RealTimeCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[Any, RealTimeCarry, Norms]:
+            t, k = loops.unknown((c.t, k))  # otherwise XLA would compile every window of a problem that reads table[t]
             along, before = self._directions(hypers), Tangent(c.state, c.sensitivity)
-            steps, batch, discount = settings.steps(c.t), self._batches(k, c.t, streamed), settings.discount
-            pushed = push_steps(problem, before, hypers, along, k, c.t, steps, batch, discount)
+            steps, batch, discount = settings.steps(t), self._batches(k, t, streamed), settings.discount
+            pushed = push_steps(problem, before, hypers, along, k, t, steps, batch, discount)
             tangent = pushed.tangent
             kept = tangent.sensitivity if settings.carry else nest.zeros_like(tangent.sensitivity)
-            new = RealTimeCarry(tangent.state, kept, c.t + steps)
+            new = RealTimeCarry(tangent.state, kept, t + steps)
             return self._read(hypers, pushed), new, norms_of(pushed)
 
         super().__init__(problem, settings, window, jit_compile)

@@ -52,6 +52,19 @@ def test_norms_are_those_of_the_derivatives(method, jit_compile):
 
 
 @every_engine
+def test_xla_cannot_take_k_for_a_constant(method):
+    """Otherwise it would compile again in every hyper-iteration of a problem that reads table[k]; here it has to know k."""
+
+    def batch(k):
+        return tf.reshape(tf.ones(2, tf.float64), [k + 1, -1])
+
+    rate = rf.gradient_descent(lambda w, hypers, batch: loss(w, hypers, None) * tf.reduce_sum(batch), "lr")
+    toy = rf.Problem(rate, lambda w, hypers, batch: tf.reduce_sum(w**2), 2, lambda t, k: batch(k))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="constant"):
+        method.make(toy, jit_compile=True)(PARAMS, HYPERS)
+
+
+@every_engine
 def test_the_driver_records_values_and_norms(method):
     tuner = rf.HyperOptimizer(method.make(problem(), jit_compile=False), rf.projected_adam(0.01))
     history = tuner.run(PARAMS, HYPERS, 2).history
