@@ -21,18 +21,21 @@ class Shown(NamedTuple):
     """What a problem has to show.
 
     Attributes:
-      untuned, tuned: the measure on held-out digits.
+      untuned, tuned: the measure on held-out digits, with the hypers as they start and as they were learned.
+      instead, simpler: the measure of what one would do without so many hypers, and what that is.
       measure: its name; smaller is better.
       figure: a picture of what was learned.
     """
 
     untuned: float
     tuned: float
+    instead: float
+    simpler: str
     measure: str
     figure: Figure
 
     def __str__(self) -> str:
-        return f"{self.measure}: untuned {self.untuned:.2f}, tuned {self.tuned:.2f}"
+        return f"{self.measure}: untuned {self.untuned:.2f}, tuned {self.tuned:.2f}, {self.simpler} {self.instead:.2f}"
 
 
 def digits(train: int, validation: int, seed: int = 0) -> tuple[Examples, Examples, Examples]:
