@@ -79,7 +79,7 @@ def cnn(p: Params, x: tf.Tensor) -> tf.Tensor:
 
 
 def patches(x: tf.Tensor, size: int, stride: int = 2) -> tf.Tensor:
-    """The size x size patches of images [n, height, width, c], as rows [n, places, size^2 c]: a convolution is then one product.
+    """The size x size patches of images [n, height, width, c], [n, places, size^2 c]: a convolution is then one product.
 
     Products can be vectorised over episodes, each with weights of its own; convolutions cannot. All places of an image lie
     along one axis, because products of many small matrices are slow.
