@@ -22,6 +22,7 @@ TOOLS = ("pytest", "hypothesis", "scipy", "absl-py", "matplotlib")
 SHOWN = ("tensorflow", "keras", "numpy", "scipy", "tqdm")
 SUITE = (
     "tests/core", "tests/constraints", "tests/dynamics", "tests/test_batches.py", "tests/hypergradients/test_golden.py",
+    "tests/hypergradients/test_engines.py",
     "tests/hypergradients/test_implicit.py", "tests/hypergradients/test_real_time.py",
     "tests/monitor", "tests/keras_bridge/test_real_time_tuner.py",
 )  # fmt: skip

@@ -40,10 +40,13 @@ class Network(keras_tuner.HyperModel):
 def main(trials=6, steps=200, iterations=15, folder="."):
     split = mnist.noisy_split(mnist.load(), seed=0, train=500, validation=1_000)
     objective = keras_tuner.Objective("val_loss", "min")
-    tuner = keras_tuner.RandomSearch(Network(), objective, max_trials=trials, seed=0, directory=folder, overwrite=True)
+    settings = {"directory": folder, "project_name": "rfho2_keras_tuner", "overwrite": True}
+    tuner = keras_tuner.RandomSearch(Network(), objective, max_trials=trials, seed=0, **settings)
     tuner.search((split.train.images, split.true_labels), tuple(split.validation), steps, iterations)
-    tuner.results_summary(3)
-    return tuner
+    best = tuner.oracle.get_best_trials(1)[0]
+    found = {name: best.metrics.get_best_value(name) for name in ("val_loss", "learning_rate", "weight_decay")}
+    print(best.hyperparameters.values, found)  # no weights are kept: train the winner again
+    return tuner, found
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def inside(trial):
 def main(seconds=120, seed=0):
     studies = [optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed)) for _ in range(2)]
     for objective, study in zip((alone, inside), studies, strict=True):
-        study.optimize(objective, timeout=seconds)
+        study.optimize(objective, timeout=seconds, catch=rf.DivergenceError)
         print(f"{objective.__name__}: validation loss {study.best_value:.4f} after {len(study.trials)} trials")
     return studies
 

@@ -1,4 +1,4 @@
-"""The strength of an augmentation: how far to shift training digits down and to the right.
+"""The strength of an augmentation: how far to shift training digits at random, vertically and horizontally.
 
 python -m docs.gallery.augmentation picture.png
 """
@@ -29,7 +29,7 @@ def main(steps: int = 150, iterations: int = 40) -> Shown:
 
     def augmented(p, hypers, batch):
         (x, y), key = batch
-        return error(p, {}, (shifted(x, hypers["shift"] * normal(key, [50, 2])), y))
+        return error(p, {}, (shifted(x, hypers["shift"] * normal(key, [x.shape[0], 2])), y))
 
     descent = rf.momentum(augmented, learning_rate=0.03, momentum=0.9)
     batches = rf.batches.seeded(rf.batches.shuffled(train, 50, seed=0), seed=1)
@@ -46,7 +46,7 @@ def main(steps: int = 150, iterations: int = 40) -> Shown:
 
     figure = Figure(figsize=(4.6, 3.2), layout="constrained")
     axis = figure.subplots()
-    axis.plot(history, label=["down", "right"])
+    axis.plot(history, label=["vertically", "horizontally"])
     axis.set(xlabel="hyper-iteration", ylabel="standard deviation of the shift, pixels")
     axis.legend()
     each = (shift, tuned, np.zeros(2, "float32"))

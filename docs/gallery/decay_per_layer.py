@@ -39,7 +39,7 @@ def main(steps: int = 200, iterations: int = 60) -> Shown:
     axis.set(xlabel="hyper-iteration", ylabel="decay")
     axis.legend()
     states = [problem.train(start, {"decay": tf.constant(values)}) for values in (decay, each, one)]
-    return Shown(*(float(error(state.params, {}, test)) for state in states), "one decay, tuned", "test loss", figure)
+    return Shown(*(float(error(state.params, {}, test)) for state in states), "one tuned decay", "test loss", figure)
 
 
 if __name__ == "__main__":

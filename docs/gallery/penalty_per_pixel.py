@@ -28,7 +28,7 @@ def main(steps: int = 100, iterations: int = 60) -> Shown:
     axis.set(title="logarithm of the penalty of each pixel", xticks=[], yticks=[])
     figure.colorbar(axis.imshow(np.log10(each).reshape(28, 28)))
     errors = [wrong(problem.train(start, {"l2": tf.constant(values)}).params, test) for values in (l2, each, one)]
-    return Shown(*errors, "one penalty, tuned", "test error, %", figure)
+    return Shown(*errors, "one tuned penalty", "test error, %", figure)
 
 
 if __name__ == "__main__":

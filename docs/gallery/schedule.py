@@ -48,7 +48,7 @@ def main(steps: int = 200, iterations: int = 40) -> Shown:
         [float(measured(tf.constant(r), inits[k], tf.constant(1000 + k))) for k in range(40, 50)]
         for r in (constant, schedule, one)
     ]
-    return Shown(*np.mean(fresh, axis=1), "one rate, tuned", "test loss", figure)
+    return Shown(*np.mean(fresh, axis=1), "one tuned rate", "test loss", figure)
 
 
 if __name__ == "__main__":

@@ -35,9 +35,10 @@ def repeat(condition: Callable[[Nest], tf.Tensor], body: Callable[[Nest], Nest],
 def unknown(values: Nest) -> Nest:
     """The same values, which XLA cannot take for constants.
 
-    If a step has a loop of its own, as a recurrent layer has, XLA decides that it must know everything from which the loop's
-    inputs are computed, and compiles again whenever a batch or its index changes. It does not look for the value of a result
-    of a loop that starts as a constant.
+    XLA must know an index such as k in table[k] when it compiles, and compiles again for each of its values. Also if a step
+    has a loop of its own, as a recurrent layer has, XLA decides that it must know everything from which the loop's inputs
+    are computed, and compiles again whenever a batch or its index changes. It does not look for the value of a result of a
+    loop that starts as a constant.
     """
 
     def once(i: tf.Tensor, _: Nest) -> tuple[tf.Tensor, Nest]:

@@ -145,7 +145,9 @@ class OfflineEngine(Engine):
         self._norms: Norms = {}
         self.uncompiled = hypergradient
         # Otherwise XLA would compile again in every hyper-iteration, for a problem that reads table[k].
-        self._compiled = Compiled(lambda params, hypers, k: hypergradient(params, hypers, loops.unknown(k)), jit_compile)
+        self._compiled = Compiled(
+            lambda params, hypers, k, *rest: hypergradient(params, hypers, loops.unknown(k), *rest), jit_compile
+        )
         # Never by XLA, which draws other random numbers than the graph, and on a CPU far more slowly.
         self._episode_params = Compiled(self.episode_params, jit_compile=False)
 

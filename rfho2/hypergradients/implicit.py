@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from rfho2.batches import Stream, constant
-from rfho2.core import errors, nest
+from rfho2.core import errors, loops, nest
 from rfho2.core.compiled import Compiled
 from rfho2.core.types import Batches, HyperGradient, Hypers, Nest, Norms
 from rfho2.hypergradients.conditions import condition_of
@@ -142,7 +142,8 @@ class WarmImplicitEngine(OnlineEngine):
         self._reporter = Reporter(self.settings)
 
         def advance(carry: WarmCarry, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, WarmCarry, Norms]:
-            ended = differentiate(problem, how, carry.state, carry.t, carry.adjoints, hypers, k)
+            t, k = loops.unknown((carry.t, k))  # as in OfflineEngine
+            ended = differentiate(problem, how, carry.state, t, carry.adjoints, hypers, k)
             return ended.hypergradient, WarmCarry(ended.hypergradient.state, ended.adjoints, ended.t), ended.norms
 
         self._point = how.condition.point

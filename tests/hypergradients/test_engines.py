@@ -51,17 +51,34 @@ def test_norms_are_those_of_the_derivatives(method, jit_compile):
     assert float(engine.norms[method.carrier]) == pytest.approx(expected_norm(method.carrier), rel=1e-12)
 
 
+def with_shapes(batches):
+    """XLA has to know the number of the hyper-iteration or of the step to compile this problem."""
+    weighted = rf.gradient_descent(lambda w, hypers, batch: loss(w, hypers, None) * tf.reduce_sum(batch), RATE)
+    shaped = lambda i: tf.reshape(tf.ones(2, tf.float64), [i + 1, -1])  # noqa: E731
+    return rf.Problem(weighted, lambda w, hypers, batch: tf.reduce_sum(w**2), 2, lambda t, k: shaped(batches(t, k)))
+
+
 @every_engine
 def test_xla_cannot_take_k_for_a_constant(method):
-    """Otherwise it would compile again in every hyper-iteration of a problem that reads table[k]; here it has to know k."""
-
-    def batch(k):
-        return tf.reshape(tf.ones(2, tf.float64), [k + 1, -1])
-
-    rate = rf.gradient_descent(lambda w, hypers, batch: loss(w, hypers, None) * tf.reduce_sum(batch), "lr")
-    toy = rf.Problem(rate, lambda w, hypers, batch: tf.reduce_sum(w**2), 2, lambda t, k: batch(k))
+    """Otherwise it would compile again in every hyper-iteration of a problem that reads table[k]."""
     with pytest.raises(tf.errors.InvalidArgumentError, match="constant"):
-        method.make(toy, jit_compile=True)(PARAMS, HYPERS)
+        method.make(with_shapes(lambda t, k: k), jit_compile=True)(PARAMS, {"scale": [1.0, 1.0]})
+
+
+@pytest.mark.parametrize("which", ["k", "t"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda problem: rf.real_time(problem, 2, jit_compile=True),
+        lambda problem: rf.real_time(problem, 2, discount=0.0, jit_compile=True),
+        lambda problem: rf.implicit(problem, warm_start=True, jit_compile=True),
+    ],
+    ids=["real_time", "one_step", "warm_implicit"],
+)
+def test_xla_cannot_take_k_or_t_for_a_constant_while_training_goes_on(make, which):
+    engine = make(with_shapes(lambda t, k: k if which == "k" else t))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="constant"):
+        engine(PARAMS, {"scale": [1.0, 1.0]})
 
 
 @every_engine
