@@ -16,7 +16,7 @@ from data import mnist
 def network(width, f):
     split = mnist.noisy_split(mnist.load(), seed=0, train=300, validation=1_000)
     train, valid = ((x, y.astype("int32")) for x, y in ((split.train.images, split.true_labels), split.validation))
-    start = [tf.initializers.GlorotNormal(seed=0)(shape) for shape in ([784, width], [width, width], [width, 10])]
+    w0 = [tf.initializers.GlorotNormal(seed=0)(shape) for shape in ([784, width], [width, width], [width, 10])]
 
     def error(w, hypers, batch):
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(batch[1], f(f(batch[0] @ w[0]) @ w[1]) @ w[2]))
@@ -26,8 +26,7 @@ def network(width, f):
 
     descent, batches = rf.momentum(loss, lambda h, t: h["rates"][t // 20], 0.9), rf.batches.shuffled(train, 50, seed=0)
     problem = rf.Problem(descent, error, 200, batches, rf.batches.full(valid))
-    trained = tf.function(lambda h: error(problem.train(start, h).params, {}, valid), jit_compile=True)
-    return start, rf.reverse(problem), trained
+    return w0, rf.reverse(problem), tf.function(lambda h: error(problem.train(w0, h).params, {}, valid), jit_compile=True)
 
 
 def suggested(trial):
@@ -42,10 +41,10 @@ def alone(trial):
 
 
 def inside(trial):
-    start, engine, _ = suggested(trial)
+    w0, engine, _ = suggested(trial)
     tuner = rf.HyperOptimizer(engine, rf.projected_adam(0.3, log_scale=["rates", "decays"]), on_divergence="backtrack")
     rate, decay = trial.suggest_float("rate", 1e-3, 0.3, log=True), trial.suggest_float("decay", 1e-6, 0.1, log=True)
-    return tuner.run(start, {"rates": [rate] * 10, "decays": [decay] * 3}, 25).best.value
+    return tuner.run(w0, {"rates": [rate] * 10, "decays": [decay] * 3}, 25).best.value
 
 
 def main(seconds=120, seed=0):
