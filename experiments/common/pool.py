@@ -7,6 +7,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -74,8 +75,9 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 def afresh(output: Path) -> None:
-    """Forgets the rows of an earlier run."""
+    """Forgets the rows of an earlier run, and the checkpoints of those that were not finished."""
     (output / "rows.jsonl").unlink(missing_ok=True)
+    shutil.rmtree(output / "checkpoints", ignore_errors=True)
 
 
 def read(path: Path) -> list[Row]:

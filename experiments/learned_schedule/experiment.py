@@ -6,6 +6,7 @@ The protocol, fixed before the run, is in docs/experiments/learned_schedule.md.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -99,7 +100,7 @@ def compute(unit: Unit, output: Path) -> Row:
     errors = judge(config, case, problems.TUNING, config.seeds)
     if method == LEARNED:
         start, _ = best_of(config.trials, schedules.constant, config.steps, errors, _rng(unit.split, "constant"))
-        result = learn(config, case, start)
+        result = learn(config, case, start, output / "checkpoints" / hashlib.sha256(unit.name.encode()).hexdigest()[:16])
         schedule, history = result.hypers["schedule"].numpy(), [row["value"] for row in result.history]
     else:
         trials = config.many if method == MANY else config.trials
@@ -137,13 +138,13 @@ def best_of(
     return drawn[int(np.argmin(finite))], losses
 
 
-def learn(config: Config, case: Case, start: np.ndarray) -> rf.Result:
-    """The schedule after the last hyper-iteration, each of which has seeds of its own."""
+def learn(config: Config, case: Case, start: np.ndarray, checkpoint_dir: Path) -> rf.Result:
+    """The schedule after the last hyper-iteration, each of which has seeds of its own; if it was stopped, it goes on."""
     seeds = Seeds(problems.TUNING)
     engine = rf.reverse(case.problem(seeds, config.steps, config.batch_size), checkpoints=config.checkpoints)
     optimizer = rf.projected_adam(config.hyper_rate, log_scale=["schedule"])
     tuner = rf.HyperOptimizer(rf.average(engine, config.seeds, together=True), optimizer, on_divergence="backtrack")
-    return tuner.run(case.initial(seeds), {"schedule": start}, config.hyper_iterations)
+    return tuner.run(case.initial(seeds), {"schedule": start}, config.hyper_iterations, checkpoint_dir)
 
 
 def judge(config: Config, case: Case, stream: int, count: int) -> Judge:

@@ -70,7 +70,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         left.set_ylim(bottom=largest * 1e-4)
         for row in (row for row in own if row["method"] == LEARNED):
             right.plot(row["history"], linewidth=1, label=f"split {row['split']}")
-        right.set(title="the learned schedule", xlabel="hyper-iteration", ylabel="validation loss, mean over its seeds")
-        right.legend(fontsize="small")
-    axes[0, 0].legend(fontsize="small")
+        right.set(title="while it is learned", xlabel="hyper-iteration", ylabel="validation loss, mean over its seeds")
+    for axis in axes[0]:
+        axis.legend(fontsize="small")
     save_figure(figure, path)

@@ -39,8 +39,10 @@ def test_finished_units_are_read_and_a_cut_line_is_computed_again(tmp_path, monk
         rows = pool.run([*two, Unit(0)], compute, tmp_path, 1)
         assert sorted(row["accuracy"] for row in rows) == [0.5, 0.75]  # which line was last depends on the pool
     assert len(pool.read(path)) == 2
+    (tmp_path / "checkpoints" / "of one").mkdir(parents=True)
     pool.afresh(tmp_path)
     assert pool.read(path) == []
+    assert list(tmp_path.iterdir()) == []
     pool.afresh(tmp_path)  # there need not be any
 
 

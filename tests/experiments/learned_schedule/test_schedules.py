@@ -81,6 +81,7 @@ def test_a_unit_is_a_row_and_the_table_compares_with_the_smoothed_schedule(tmp_p
     assert [row["method"] for row in rows] == [LEARNED, SMOOTHED, "cosine"]
     assert len(rows[0]["schedule"]) == 10
     assert len(rows[0]["history"]) == 2
+    assert list(tmp_path.glob("checkpoints/*/ckpt-*"))  # so that a long one can be stopped and go on
     text = report.write(tmp_path, rows)
     assert "| CIFAR features, MLP | cosine |" in text
     assert (tmp_path / "schedules.png").stat().st_size > 1000
