@@ -16,6 +16,7 @@ readme = re.sub(r"\[([^\]]+)\]\((?!http)[^)]*\)", r"\1", readme)
 
 setup(
     name="rfho2",
+    package_dir={"": "."},  # so that an editable install is found also from the folder that contains the checkout
     version=version.group(1),
     description="Gradient-based hyperparameter optimisation for TensorFlow 2: reverse, forward and real time",
     long_description=readme,

@@ -215,10 +215,15 @@ def diverged(
     shown = ", ".join(f"{name}: {norm:.6g}" for name, norm in norms.items())
     kept = f"Everything up to hyper-iteration {iteration - 1} is kept in .result." if iteration else "It was the first."
     what = f"hyper-iteration {iteration}: {wrong}. Norms: {shown}."
+    only_back = "norm of adjoint" in bad and np.all(np.isfinite([v for name, v in norms.items() if name.startswith("value")]))
+    back = (
+        "The training itself is finite; rf.forward computes the same hypergradient without an adjoint that can overflow. With "
+        "rf.adam, a weight that has never had a gradient (an embedding without data) makes it overflow: try epsilon=1e-3. "
+    )
     return DivergenceError(
-        f"{what} Try a smaller inner learning rate or an upper bound on it (rf.Box), a smaller hyper learning rate, fewer "
-        f"steps, or float64; look for log(0), 0/0 and sqrt at 0 in the loss, for NaN or infinity in data and hypers, and "
-        f"for labels out of range. {kept}",
+        f"{what} {back if only_back else ''}Try a smaller inner learning rate or an upper bound on it (rf.Box), a smaller hyper "
+        f"learning rate, fewer steps, or float64; look for log(0), 0/0 and sqrt at 0 in the loss, for NaN or infinity in data "
+        f"and hypers, and for labels out of range. {kept}",
         iteration,
         result,
         not bad,

@@ -166,7 +166,8 @@ class HyperOptimizer:
                             self._save(store, now)
                 number = number or own()
             if number is not None:
-                preemption.end(number)
+                there = f"; run again with checkpoint_dir={str(store.directory)!r} to go on" if store is not None else ""
+                preemption.end(number, f"stopped after {now.k} of {iterations} hyper-iterations{there}")
         finally:
             self._tell("on_end", now.result)
         return now.result

@@ -18,9 +18,9 @@ class Terminated(SystemExit):
         super().__init__(128 + signal.SIGTERM)
 
 
-def end(number: int) -> None:
-    """Raises the exception for a signal: `KeyboardInterrupt` or `Terminated`."""
-    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+def end(number: int, message: str = "") -> None:
+    """Raises the exception for a signal: `KeyboardInterrupt`, with a message for the user, or `Terminated`."""
+    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt(*([message] if message else []))
 
 
 @contextlib.contextmanager
