@@ -124,9 +124,9 @@ def quadratics(seed: int) -> Bilevel:
         gradient = f.xx @ at + f.xz @ solved + f.x + slope.T @ (f.zz @ solved + f.xz.T @ at + f.z)
         return {"value": float(np.sum(gradient**2)), "distance of z": float(np.sum((np.asarray(z) - solved) ** 2))}
 
-    own = [Samples(*(tf.constant(column, tf.float32) for column in one)) for one in rows]
+    inner, outer = (Samples(*(tf.constant(column, tf.float32) for column in one)) for one in rows)
     rate = 0.9 / float(np.linalg.eigvalsh(g.zz)[-1])
-    return Bilevel(mean_of, mean_of, *own, tf.zeros(SIZE), tf.fill(SIZE, -2.0), rate, measure)
+    return Bilevel(mean_of, mean_of, inner, outer, tf.zeros(SIZE), tf.fill(SIZE, -2.0), rate, measure)
 
 
 # ---- Data cleaning -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from experiments.common.pool import Row
 from experiments.common.results import write_text
 from experiments.common.statistics import difference
 from experiments.speech_settings.experiment import CHOSEN, Outcome
-from experiments.speech_settings.ways import DEFAULT, PAPER, RealTime
+from experiments.speech_settings.ways import DEFAULT, PAPER, PLAIN, RealTime
 
 BASE = "Vanilla, no stopping"
 NAMES = {False: "RTHO", True: "RTHO-NT"}
@@ -118,22 +118,16 @@ def draw_grid(rows: Sequence[Row], path: Path) -> None:
 
 
 def draw_sizes(rows: Sequence[Row], path: Path) -> None:
-    """What each way has more than Vanilla without stopping, against the number of training frames."""
-    figure, axis = plt.subplots(figsize=(9, 5), layout="constrained")
+    """Test accuracies of all ways on each corpus and budget; dashed: without hypergradients."""
+    figure, axis = plt.subplots(figsize=(9.5, 5.5), layout="constrained")
     add_grids([axis])
     groups = by_corpus(rows)
-    shortest = min(group[0]["budget"] for group in groups)
-    ways = [way for way in dict.fromkeys(row["way"] for row in rows) if way != BASE]
-    for number, way in enumerate(ways):
-        for steps in sorted({group[0]["budget"] for group in groups}):
-            own = [group for group in groups if group[0]["budget"] == steps]
-            gains = [difference(by_fold(_of(g, way), "accuracy"), by_fold(_of(g, BASE), "accuracy")) for g in own]
-            x = [np.mean([row["frames"] for row in g]) * (1 + 0.02 * (number - len(ways) / 2)) for g in own]
-            marker = "o-" if steps == shortest else "s"
-            label = way if steps == shortest else None
-            half = None if any(np.isnan(gain.half) for gain in gains) else [gain.half for gain in gains]
-            axis.errorbar(x, [gain.mean for gain in gains], half, fmt=marker, color=f"C{number}", label=label, capsize=2)
-    axis.axhline(0, color="0.3", linewidth=1)
-    axis.set(xscale="log", xlabel="training frames (squares: a longer budget)", ylabel=f"test accuracy minus {BASE}, points")
-    axis.legend(fontsize="x-small", ncols=2)
+    for number, way in enumerate(dict.fromkeys(row["way"] for row in rows)):
+        means = [100 * np.mean([row["accuracy"] for row in group if row["way"] == way]) for group in groups]
+        style = "o--" if way in PLAIN else "o-"
+        axis.plot(range(len(groups)), means, style, color=plt.get_cmap("tab20")(number), label=way)
+    places = [f"{group[0]['speakers']} speakers\n{group[0]['budget']:,} steps" for group in groups]
+    axis.set_xticks(range(len(groups)), places)
+    axis.set(ylabel="test accuracy, %")
+    axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
     save_figure(figure, path)
