@@ -5,8 +5,7 @@ python -m docs.examples.logistic_per_feature
 
 import numpy as np
 import tensorflow as tf
-from sklearn import base, datasets
-from sklearn.linear_model import LogisticRegressionCV
+from sklearn import base, datasets, linear_model
 
 import rfho2 as rf
 from docs.examples.cross_validation import folds, print_scores
@@ -31,14 +30,14 @@ class LogisticPerFeature(base.ClassifierMixin, base.BaseEstimator):
         def loss(w, hypers, batch):
             return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(batch[1], tf.linalg.matvec(batch[0], w)))
 
-        shared = 1 / (len(x) * LogisticRegressionCV(Cs=20, scoring="neg_log_loss").fit(x, y).C_[0])
+        shared = 1 / (len(x) * linear_model.LogisticRegressionCV(Cs=20, scoring="neg_log_loss").fit(x, y).C_[0])
         trained = rf.Dynamics(init=lambda w, hypers: w, step=newton, params=lambda w: w)
         engine = rf.average(rf.reverse(rf.Problem(trained, loss, 8, *folds(data, self.folds))), self.folds)
         optimizer = rf.projected_adam(0.2, {"l2": rf.Box(shared, 1e4 * shared)}, log_scale=["l2"])
         w, start = np.zeros(x.shape[1] + 1), {"l2": np.full(x.shape[1], 1.1 * shared)}
         best = rf.HyperOptimizer(engine, optimizer).run(w, start, self.iterations).best.hypers
-        for _ in range(8):
-            w = newton(w, best, data, 0)
+        for t in range(8):
+            w = newton(w, best, data, t)
         self.l2_, self.coef_ = best["l2"], w.numpy()
         return self
 
@@ -50,9 +49,9 @@ class LogisticPerFeature(base.ClassifierMixin, base.BaseEstimator):
 def main(iterations=60, splits=5):
     sparse = datasets.make_classification(400, 100, n_informative=5, n_redundant=0, n_clusters_per_class=1, random_state=0)
     cases = {"breast cancer": datasets.load_breast_cancer(return_X_y=True), "5 of 100 features matter": sparse}
-    models = {"a penalty for each": LogisticPerFeature(iterations=iterations)}
-    for name, ratio in {"one penalty": 0.0, "L1": 1.0}.items():
-        models[name] = LogisticRegressionCV(Cs=20, scoring="neg_log_loss", l1_ratios=[ratio], solver="liblinear")
+    like = {"Cs": 20, "scoring": "neg_log_loss", "solver": "liblinear"}
+    shared = {f"L{2 - r}": linear_model.LogisticRegressionCV(l1_ratios=[r], **like) for r in (0, 1)}
+    models = {"a penalty for each": LogisticPerFeature(iterations=iterations), **shared}
     print_scores(cases, models, splits, "neg_log_loss")
 
 
