@@ -215,15 +215,18 @@ def diverged(
     shown = ", ".join(f"{name}: {norm:.6g}" for name, norm in norms.items())
     kept = f"Everything up to hyper-iteration {iteration - 1} is kept in .result." if iteration else "It was the first."
     what = f"hyper-iteration {iteration}: {wrong}. Norms: {shown}."
-    only_back = "norm of adjoint" in bad and np.all(np.isfinite([v for name, v in norms.items() if name.startswith("value")]))
+    value = [norm for name, norm in norms.items() if name.startswith("value")]
     back = (
-        "The training itself is finite; rf.forward computes the same hypergradient without an adjoint that can overflow. With "
-        "rf.adam, a weight that has never had a gradient (an embedding without data) makes it overflow: try epsilon=1e-3. "
+        "Only the way back through the training is not finite. Either the data have NaN or infinity, which a ReLU hides "
+        "from the value; or the adjoint overflows: rf.forward computes the same hypergradient without it, and with rf.adam "
+        "a larger epsilon (1e-3) helps if some weight has never had a gradient (an embedding without data). "
+        if "norm of adjoint" in bad and np.all(np.isfinite(value))
+        else ""
     )
     return DivergenceError(
-        f"{what} {back if only_back else ''}Try a smaller inner learning rate or an upper bound on it (rf.Box), a smaller hyper "
-        f"learning rate, fewer steps, or float64; look for log(0), 0/0 and sqrt at 0 in the loss, for NaN or infinity in data "
-        f"and hypers, and for labels out of range. {kept}",
+        f"{what} {back}Try a smaller inner learning rate or an upper bound on it (rf.Box), a smaller hyper learning rate, "
+        f"fewer steps, or float64; look for log(0), 0/0 and sqrt at 0 in the loss, for NaN or infinity in data and hypers, "
+        f"and for labels out of range. {kept}",
         iteration,
         result,
         not bad,

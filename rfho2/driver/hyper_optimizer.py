@@ -31,7 +31,8 @@ class HyperOptimizer:
     """Drives any engine: computes hypergradients and moves the hypers along them.
 
     Args:
-      engine: `rf.reverse(problem)`, `rf.forward(problem)` or `rf.real_time(problem, ...)`.
+      engine: `rf.reverse(problem)`, `rf.forward(problem)`, `rf.real_time(problem, ...)`, `rf.implicit(problem)`,
+        `rf.auto(problem)`, or `rf.average(engine, n)` of one.
       optimizer: such as `rf.projected_adam(0.01, constraints={...})`.
       callbacks: objects with any of the methods `on_start(run)`, `on_norms(k, norms)` with the norm of the adjoint or the
         sensitivity, `on_hyper_iteration(k, hypers, hypergradient, extra)` and `on_end(result)`; for example

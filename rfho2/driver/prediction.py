@@ -27,7 +27,8 @@ WRONG = 0.5  # the difference between a real and a predicted change, relative to
 GROWTH = 1e3  # of the adjoint from the last step to the first: "orders of magnitude"
 ADVICE = (
     "Try a smaller learning rate, inner or hyper, or fewer steps; rf.reverse(problem, truncate=...), which leaves out early "
-    "steps; rf.real_time(..., discount=...), which forgets them; or rf.HyperOptimizer(clip=...), which bounds the damage."
+    "steps; rf.real_time(..., discount=...), which forgets them; or rf.HyperOptimizer(clip=...), which bounds the damage. "
+    "In rf.tune: fewer steps, a smaller hyper_rate, narrower ranges. The best hypers so far are kept all the same."
 )
 
 

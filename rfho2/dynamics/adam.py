@@ -28,9 +28,9 @@ def adam(
     m_t = b1 m_{t-1} + (1 - b1) g_t,  v_t = b2 v_{t-1} + (1 - b2) g_t^2
     w_t = w_{t-1} - eta sqrt(1 - b2^t) / (1 - b1^t) m_t / (sqrt(v_t) + epsilon)
 
-    Where a gradient has always been 0 (a dead unit), the derivative of sqrt(v) is taken to be 0, its limit there. The slope of
-    the step there is eta / epsilon: with a penalty on a weight that is 0 and gets no data, the adjoint grows by a large factor
-    at each step and overflows in reverse mode, unless epsilon is larger (1e-3); forward mode is not concerned.
+    Where a gradient has always been 0 (a dead unit), the derivative of sqrt(v) is taken to be 0, its limit there. The slope
+    of the step there is eta / epsilon: with a penalty on a weight that is 0 and gets no data, the adjoint grows by a large
+    factor at each step and overflows in reverse mode, unless epsilon is larger (1e-3); forward mode is not concerned.
 
     Args:
       loss: (params, hypers, batch) -> scalar, J_t; g_t is its gradient.

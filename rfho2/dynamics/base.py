@@ -28,8 +28,10 @@ class Dynamics(NamedTuple):
       params: state -> params, the part that the objective is evaluated on.
 
     The steps of the library's own optimisers have two attributes beside: `step.replay` makes reverse mode cheaper, and
-    `step.gradient` gives `rf.implicit` the stationarity condition. A step that wraps another one has neither unless you
-    attach them again; everything then still works, but slower, and with the condition that the step repeats its state.
+    `step.gradient` gives `rf.implicit` the stationarity condition: (params, hypers, batch, t) -> the gradient that is zero
+    at the solution. A step that wraps another one has neither unless you attach them again; everything then still works,
+    but slower, and with the condition that the step repeats its state. Attach `step.gradient` to a step of your own that is
+    not differentiable where it stands still, such as one of conjugate gradients or L-BFGS.
 
     >>> halve = Dynamics(lambda w, h: w, lambda w, h, batch, t: w - h["rate"] * w, lambda w: w)
     >>> halve.step(tf.constant(4.0), {"rate": tf.constant(0.5)}, None, tf.constant(0)).numpy().item()

@@ -53,7 +53,7 @@ def tune(
     batch_size: int = 32,
     iterations: int = 30,
     optimizer: Any = None,
-    per_layer: bool = False,
+    per_layer: bool | str | Sequence[str] = False,
     hyper_rate: float = 0.2,
     ranges: Mapping[str, tuple[float, float]] | None = None,
     refit: bool = True,

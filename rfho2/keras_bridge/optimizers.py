@@ -84,8 +84,8 @@ def _from_keras(optimizer: keras.optimizers.Optimizer, whose: str) -> Optimizer:
     reason = _unsupported(optimizer)
     if reason is not None:
         raise ValueError(
-            f"{whose} {kind.__name__}{reason}, which rfho2 does not support. Pass another optimizer: one of "
-            f"{sorted(OPTIMIZERS)}, or a Keras optimizer of such a kind."
+            f"{whose} {kind.__name__}{reason}, which rfho2 does not support. Pass another optimizer to "
+            f"the tuner, such as optimizer='adam': one of {sorted(OPTIMIZERS)}, or a Keras optimizer of such a kind."
         )
     o: Any = optimizer
     settings = {"learning_rate": float(o.learning_rate.numpy())}

@@ -58,7 +58,7 @@ class RealTimeTuner:
         named keep the optimizer's values, or their defaults (momentum 0.9, learning rate 0.01).
       optimizer: "momentum", "sgd", "nesterov", "adam", "adamw", "rmsprop" or "adagrad", or a Keras optimizer of such a kind,
         from whose settings the hypers start. None takes that of the compiled model, or momentum.
-      per_layer: gives each layer a separate learning rate and weight decay.
+      per_layer: gives each layer a separate learning rate and weight decay, or one of the two: ["weight_decay"].
       hyper_batch: steps between two updates of the hypers, at most one epoch; reverse mode keeps the states of as many steps
         in memory. Far more than five updates in the steps that `discount` looks back make the rate overshoot.
       hyper_rate: about how much the logarithm of a learning rate changes at an update; other hypers in proportion.
@@ -98,7 +98,7 @@ class RealTimeTuner:
         hypers: Sequence[str] | Mapping[str, Any] = ("learning_rate",),
         *,
         optimizer: Any = None,
-        per_layer: bool = False,
+        per_layer: bool | str | Sequence[str] = False,
         hyper_batch: int = 20,
         hyper_rate: float = 0.5,
         ranges: Mapping[str, tuple[float, float]] | None = None,

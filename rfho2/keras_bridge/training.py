@@ -14,7 +14,7 @@ from rfho2.keras_bridge.losses import Losses, losses
 from rfho2.keras_bridge.model import KerasModel, from_keras
 from rfho2.keras_bridge.optimizers import Optimizer, resolve_optimizer
 from rfho2.keras_bridge.pure_model import Params
-from rfho2.keras_bridge.tunables import OPTIMIZERS, PER_LAYER, Tunables, select_tunables
+from rfho2.keras_bridge.tunables import OPTIMIZERS, Tunables, select_tunables, separate_hypers
 from rfho2.keras_bridge.weight_constraints import Projection, constrained, projections
 
 
@@ -28,7 +28,7 @@ class KerasTraining(NamedTuple):
       optimizer: the optimiser and its settings.
       projections: the constraints on weights, by path.
       loss_weights: a factor for each output, if the model was compiled with them.
-      layers: the layer number of each param, if layers have separate learning rates.
+      layers: the layer number of each param, if layers have hypers of their own.
     """
 
     model: KerasModel
@@ -52,11 +52,15 @@ class KerasTraining(NamedTuple):
 
     def _decay(self, params: Params, rate: tf.Tensor) -> tf.Tensor:
         """rate / 2 |kernels|^2; biases and scales do not decay."""
-        layers = self.layers or {}
+        layers = self._layers_of("weight_decay")
         rates = {path: rate[layers[path]] if layers else rate for path in params}
         kernels = {path: p for path, p in params.items() if _decays(path, p)}
         terms = [0.5 * rates[path] * tf.reduce_sum(tf.square(p)) for path, p in kernels.items()]
         return tf.add_n([0.0 * tf.reduce_sum(rate), *terms])
+
+    def _layers_of(self, name: str) -> dict[str, int]:
+        """The layer number of each param, if layers have their own value of this hyper."""
+        return (self.layers or {}) if name in self.tunables.labels else {}
 
     def objective(self, params: Params, hypers: Hypers, batch: Nest) -> tf.Tensor:
         """What the hypers minimise: the plain loss, without penalties, of the outputs in inference mode."""
@@ -82,8 +86,7 @@ class KerasTraining(NamedTuple):
 
         def setting(hypers: Hypers, t: tf.Tensor) -> Any:
             value = self.tunables.to_user({name: hypers[name]})[name]
-            layers = (self.layers or {}) if name in PER_LAYER else {}
-            per_param = {path: value[layer] for path, layer in layers.items()}
+            per_param = {path: value[layer] for path, layer in self._layers_of(name).items()}
             if name == "weight_decay":
                 params = self.model.params
                 return {path: per_param.get(path, value) if _decays(path, p) else 0.0 for path, p in params.items()}
@@ -102,7 +105,7 @@ def make_training(
     loss: Any,
     hypers: Sequence[str] | Mapping[str, Any],
     optimizer: Any,
-    per_layer: bool,
+    per_layer: bool | str | Sequence[str],
     ranges: Mapping[str, tuple[float, float]] | None,
     batch_norm: str,
 ) -> KerasTraining:
@@ -110,7 +113,8 @@ def make_training(
     refuse_overrides(model)
     chosen = resolve_optimizer(optimizer, model)
     pure = from_keras(model, batch_norm=batch_norm, check=False)
-    layers = layers_of(model, pure.params) if per_layer else {}
+    separate = separate_hypers(per_layer, hypers)
+    layers = layers_of(model, pure.params) if separate else {}
     names = {number: path.rsplit("/", 1)[0] for path, number in layers.items()}
     outputs = list(getattr(model, "output_names", None) or ["output"])
     factors = compiled_loss_weights(model, outputs) if loss is None else None
@@ -119,7 +123,8 @@ def make_training(
     resolved = losses(compiled_loss(model) if loss is None else loss, outputs if listed else None)
     smoothings = {one.smoothing for one in resolved.each}
     settings |= {"label_smoothing": max(smoothings)} if len(smoothings) == 1 and max(smoothings) else {}
-    tunables = select_tunables(hypers, ranges, chosen.name, [names[i] for i in sorted(names)], outputs, settings)
+    labels = [names[i] for i in sorted(names)]
+    tunables = select_tunables(hypers, ranges, chosen.name, labels, outputs, settings, separate)
     constraints = projections(dict(zip(pure.params, model.trainable_variables, strict=True)))
     return KerasTraining(pure, resolved, tunables, chosen, constraints, factors, layers or None)
 

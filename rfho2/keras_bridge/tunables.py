@@ -129,6 +129,7 @@ def select_tunables(
     layers: Sequence[str] = (),
     outputs: Sequence[str] = ("0",),
     settings: Mapping[str, Any] | None = None,
+    per_layer: Sequence[str] = PER_LAYER,
 ) -> Tunables:
     """Checks and resolves what the user selected.
 
@@ -136,17 +137,32 @@ def select_tunables(
       hypers: names, or a dict from name to initial value.
       ranges: (low, high) for some of them; the rest keep their default ranges.
       optimizer: a key of `OPTIMIZERS`.
-      layers: layer names, if each layer gets its own learning rate and weight decay.
+      layers: layer names, if each layer gets its own value of those hypers that `per_layer` names.
       outputs: names of the model's outputs, for `loss_weights`.
       settings: settings of the optimiser, from which hypers start unless the user says otherwise.
     """
     names = _checked_names(hypers, optimizer)
     initial = {**(settings or {}), **(hypers if isinstance(hypers, Mapping) else {})}
     bounds = _checked_ranges(names, ranges or {})
-    labels = {name: layers for name in names if layers and name in PER_LAYER}
+    labels = {name: layers for name in names if layers and name in per_layer}
     labels |= {name: outputs for name in names if name == "loss_weights"}
-    start = {name: _start(name, initial.get(name), *bounds[name], len(labels.get(name, ()))) for name in names}
+    start = {name: _start(name, initial.get(name), *bounds[name], labels.get(name, ())) for name in names}
     return Tunables(start, bounds, labels)
+
+
+def separate_hypers(per_layer: bool | str | Sequence[str], hypers: Sequence[str] | Mapping[str, Any]) -> Sequence[str]:
+    """The hypers of which each layer gets its own."""
+    if isinstance(per_layer, bool):
+        return PER_LAYER if per_layer else ()
+    wanted = [per_layer] if isinstance(per_layer, str) else list(per_layer)
+    named = [hypers] if isinstance(hypers, str) else list(hypers)
+    for name in wanted:
+        if name not in PER_LAYER or name not in named:
+            raise ValueError(
+                f"per_layer has {name!r}; name hypers that are tuned, {named}, and that layers can have of their own: "
+                f"{list(PER_LAYER)}."
+            )
+    return wanted
 
 
 def _checked_names(hypers: Sequence[str] | Mapping[str, Any], optimizer: str) -> list[str]:
@@ -179,8 +195,8 @@ def _finite_internally(name: str, low: float, high: float) -> bool:
         return bool(low >= 0 and np.all(np.isfinite(TUNABLES[name].to_internal(np.asarray([low, high], np.float64)))))
 
 
-def _start(name: str, initial: Any, low: float, high: float, size: int) -> np.ndarray:
-    """The user's initial value or the default; broadcast to a vector of `size` entries unless `size` is 0."""
+def _start(name: str, initial: Any, low: float, high: float, labels: Sequence[str]) -> np.ndarray:
+    """The user's initial value or the default; broadcast to a vector with an entry for each of the labels, if any."""
     value = np.asarray(np.clip(TUNABLES[name].start, low, high) if initial is None else initial, np.float64)
     if not np.all((low <= value) & (value <= high)):
         raise ValueError(
@@ -188,7 +204,8 @@ def _start(name: str, initial: Any, low: float, high: float, size: int) -> np.nd
             f"ranges={{'{name}': (low, high)}}."
         )
     try:
-        return np.broadcast_to(value, [size] if size else []).copy()
+        return np.broadcast_to(value, [len(labels)] if labels else []).copy()
     except ValueError:
-        wanted = f"one number, or {size} numbers" if size else "one number"
+        each = f", or per_layer=['{name}'] with one for each layer that has weights" if name in PER_LAYER else ""
+        wanted = f"one number, or {len(labels)} numbers, for {', '.join(labels)}" if labels else f"one number{each}"
         raise ValueError(f"hyper '{name}' has shape {list(value.shape)}; pass {wanted}.") from None

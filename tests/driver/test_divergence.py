@@ -43,6 +43,17 @@ def test_a_hypergradient_that_diverges_alone_is_named():
     assert f"hypergradient of b: {np.hypot(4.0, 2.25):.6g}" in norms
 
 
+def test_an_adjoint_that_overflows_where_forward_mode_does_not_is_named():
+    def loss(w, hypers, batch):  # w[1] is 0, and has no data
+        return (w[0] - 1) ** 2 + hypers["l2"] * tf.reduce_sum(w**2)
+
+    problem = rf.Problem(rf.adam(loss, 0.01), lambda w, hypers, batch: (w[0] - 1) ** 2 + 0.1 * w[1], steps=100)
+    hypers = {"l2": 0.1}
+    with pytest.raises(rf.DivergenceError, match=r"Only the way back .* NaN .* rf.forward .* epsilon"):
+        rf.HyperOptimizer(rf.reverse(problem, jit_compile=False), rf.projected_adam(0.1)).run(tf.zeros(2), hypers, 1)
+    assert np.isfinite(rf.forward(problem, jit_compile=False)(tf.zeros(2), hypers).grads["l2"])
+
+
 def test_divergence_at_the_first_hyper_iteration_has_no_results(tmp_path):
     with pytest.raises(rf.DivergenceError) as caught:
         visit([EXPLODING, 0.1], checkpoint_dir=tmp_path)

@@ -66,6 +66,20 @@ def test_each_layer_can_have_a_decoupled_weight_decay():
     assert len({round(float(v), 12) for v in decays}) == 2
 
 
+def test_layers_can_have_decays_of_their_own_beside_one_learning_rate():
+    chosen = {"learning_rate": 0.01, "weight_decay": [1e-3, 1e-2]}
+    found = tune("reverse", chosen, per_layer=["weight_decay"], optimizer="sgd", iterations=2, refit=False).hypers
+    assert found["learning_rate"].shape == ()
+    assert found["weight_decay"].shape == (2,)
+    assert found["weight_decay"][1] > 2 * found["weight_decay"][0]
+    with pytest.raises(ValueError, match=r"pass one number, or per_layer=\['weight_decay'\]"):
+        tune("reverse", chosen)
+    with pytest.raises(ValueError, match="per_layer has 'momentum'; name hypers that are tuned"):
+        tune("reverse", chosen, per_layer="momentum")
+    with pytest.raises(ValueError, match=r"pass one number, or 2 numbers, for network/hidden, network/last"):
+        tune("reverse", {"weight_decay": [1e-3, 1e-3, 1e-3]}, per_layer=True)
+
+
 def test_an_unknown_method_is_refused():
     with pytest.raises(ValueError, match="method is 'backwards'"):
         tune("backwards")
