@@ -30,6 +30,7 @@ class Bilevel(NamedTuple):
       inner, outer: g and f; their examples have one row for each example.
       train, validation: all examples of g and of f.
       rate: of gradient descent on g, below 1 / L.
+      adam: whether our methods move x by Adam, because its gradients are tiny.
     """
 
     inner: Level
@@ -39,6 +40,7 @@ class Bilevel(NamedTuple):
     z: tf.Tensor
     x: tf.Tensor
     rate: float
+    adam: bool
     measure: Measure
 
     def problem(self, steps: int) -> rf.Problem:
@@ -51,11 +53,8 @@ class Bilevel(NamedTuple):
 # ---- Quadratics ----------------------------------------------------------------------------------------------------------
 
 SAMPLES, SIZE = 1024, 100
-LEAST, LARGEST, CROSS = (
-    0.1,
-    1.0,
-    0.1,
-)  # eigenvalues of the mean Hessians lie between the first two; the mean cross term is small
+LEAST, LARGEST = 0.1, 1.0  # eigenvalues of the mean Hessians, before sampling; that in x also has a 0
+CROSS = 0.1  # singular values of the mean cross term, before sampling
 
 
 class Samples(NamedTuple):
@@ -79,11 +78,11 @@ def mean_of(z: tf.Tensor, x: tf.Tensor, rows: Samples) -> tf.Tensor:
 def samples(rng: np.random.Generator, number: int = SAMPLES, size: int = SIZE) -> Samples:
     """Random rows whose mean Hessians have eigenvalues between LEAST and LARGEST, up to sampling."""
 
-    def root() -> np.ndarray:  # a square root of the mean Hessian
+    def rows(eigenvalues: np.ndarray) -> np.ndarray:  # times a square root of the mean Hessian
         basis = np.linalg.qr(rng.normal(size=(size, size)))[0]
-        return (basis * np.sqrt(np.geomspace(LEAST, LARGEST, size))) @ basis.T
+        return rng.normal(size=(number, size)) @ (basis * np.sqrt(eigenvalues)) @ basis.T
 
-    u, w = (rng.normal(size=(number, size)) @ root() for _ in range(2))
+    u, w = rows(np.geomspace(LEAST, LARGEST, size)), rows(np.r_[0.0, np.geomspace(LEAST, LARGEST, size - 1)])
     shared = rng.normal(size=(number, size))  # so that the mean of l r^T is CROSS times an orthogonal matrix
     left, right = (shared @ np.linalg.qr(rng.normal(size=(size, size)))[0] for _ in range(2))
     return Samples(u, w, CROSS * left, right, *(rng.normal(size=(number, size)) for _ in range(2)))
@@ -126,7 +125,7 @@ def quadratics(seed: int) -> Bilevel:
 
     inner, outer = (Samples(*(tf.constant(column, tf.float32) for column in one)) for one in rows)
     rate = 0.9 / float(np.linalg.eigvalsh(g.zz)[-1])
-    return Bilevel(mean_of, mean_of, inner, outer, tf.zeros(SIZE), tf.fill(SIZE, -2.0), rate, measure)
+    return Bilevel(mean_of, mean_of, inner, outer, tf.zeros(SIZE), tf.fill(SIZE, -2.0), rate, False, measure)
 
 
 # ---- Data cleaning -------------------------------------------------------------------------------------------------------
@@ -175,7 +174,7 @@ def cleaning(seed: int, train: int = TRAIN, validation: int = VALIDATION) -> Bil
     # The Hessian of the cross-entropy is at most half of X^T X / n, when all weights are 1.
     largest = 0.5 * np.linalg.eigvalsh(sets[0].images.T @ sets[0].images / train)[-1] + 2 * L2
     z, x = tf.zeros((sets[0].images.shape[1], mnist.CLASSES)), tf.fill(train, -2.0)
-    return Bilevel(inner, outer, train_set, validation_set, z, x, 0.9 / float(largest), measure)
+    return Bilevel(inner, outer, train_set, validation_set, z, x, 0.9 / float(largest), True, measure)
 
 
 PROBLEMS = {"quadratics": quadratics, "data cleaning": cleaning}

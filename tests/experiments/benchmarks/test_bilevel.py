@@ -24,7 +24,7 @@ def test_the_value_is_the_squared_norm_of_the_implicit_hypergradient(quadratics)
     assert measured["distance of z"] < 1e-8
 
 
-def test_mean_matrices_are_those_of_the_rows(quadratics):
+def test_mean_matrices_are_those_of_the_rows():
     rng = np.random.default_rng(1)
     rows = bilevel.samples(rng, 500, 7)
     means = bilevel.Means.of(rows)
@@ -52,8 +52,8 @@ def test_half_of_the_labels_are_drawn_anew_and_weights_of_batches_are_those_of_t
     assert np.mean(clean != case.train.labels.numpy()) == pytest.approx(0.45, abs=0.1)
 
 
-def test_a_run_that_diverges_is_the_worst():
-    case = bilevel.quadratics(0)
+def test_a_run_that_diverges_is_the_worst(quadratics):
+    case = quadratics
     states = iter([(case.z, case.x), (case.z, case.x * np.inf)])
     curve = bilevel_methods.curve(case, states, 1.0)
     assert curve[-1]["value"] == np.inf
