@@ -61,7 +61,7 @@ def gradient_step(rate: float) -> rf.HyperUpdate:
 
 
 def with_engine(make: Callable[[Bilevel], rf.Engine]) -> Callable[..., Iterator[tuple[tf.Tensor, tf.Tensor]]]:
-    """Hyper-iterations of an engine: gradient steps on x for quadratics, Adam for data cleaning, whose gradients are tiny."""
+    """Hyper-iterations of an engine."""
 
     def run(case: Bilevel, chosen: tuple[float, ...], batch_size: int, seed: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
         engine, (rate,) = make(case), chosen

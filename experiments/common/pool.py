@@ -75,7 +75,7 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 def afresh(output: Path) -> None:
-    """Forgets the rows of an earlier run, and the checkpoints of those that were not finished."""
+    """Forgets the rows of an earlier run, and its checkpoints."""
     (output / "rows.jsonl").unlink(missing_ok=True)
     shutil.rmtree(output / "checkpoints", ignore_errors=True)
 

@@ -100,13 +100,15 @@ def compute(unit: Unit, output: Path) -> Row:
     errors = judge(config, case, problems.TUNING, config.seeds)
     if method == LEARNED:
         start, _ = best_of(config.trials, schedules.constant, config.steps, errors, _rng(unit.split, "constant"))
+        seconds = time.perf_counter() - began
         result = learn(config, case, start, output / "checkpoints" / hashlib.sha256(unit.name.encode()).hexdigest()[:16])
         schedule, history = result.hypers["schedule"].numpy(), [row["value"] for row in result.history]
+        seconds += result.history[-1]["seconds"]  # also those before it was stopped
     else:
         trials = config.many if method == MANY else config.trials
         kind = schedules.KINDS["one-cycle" if method == MANY else method]
         schedule, history = best_of(trials, kind, config.steps, errors, _rng(unit.split, method))
-    seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - began
     fresh = judge(config, case, problems.FRESH, config.fresh_seeds)
     shapes = {method: schedule} | ({SMOOTHED: schedules.smoothed(schedule, config.smoothing)} if method == LEARNED else {})
     judged = {name: {**fresh(shape), "schedule": shape.tolist()} for name, shape in shapes.items()}

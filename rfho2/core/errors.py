@@ -217,9 +217,10 @@ def diverged(
     what = f"hyper-iteration {iteration}: {wrong}. Norms: {shown}."
     value = [norm for name, norm in norms.items() if name.startswith("value")]
     back = (
-        "Only the way back through the training is not finite. Either the data have NaN or infinity, which a ReLU hides "
-        "from the value; or the adjoint overflows: rf.forward computes the same hypergradient without it, and with rf.adam "
-        "a larger epsilon (1e-3) helps if some weight has never had a gradient (an embedding without data). "
+        "Only the way back through the training is not finite. Either the data have NaN or infinity, which a ReLU can hide "
+        "from the value; or the adjoint overflows. Forward mode has no adjoint: rf.forward(problem), rf.real_time(..., "
+        "mode='forward') or rf.tune(..., method='forward'). With Adam, a larger epsilon (1e-3) helps if some weight has "
+        "never had a gradient (an embedding without data). "
         if "norm of adjoint" in bad and np.all(np.isfinite(value))
         else ""
     )

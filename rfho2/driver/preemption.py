@@ -20,7 +20,9 @@ class Terminated(SystemExit):
 
 def end(number: int, message: str = "") -> None:
     """Raises the exception for a signal: `KeyboardInterrupt`, with a message for the user, or `Terminated`."""
-    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt(*([message] if message else []))
+    if number == signal.SIGTERM:
+        raise Terminated
+    raise KeyboardInterrupt(message) if message else KeyboardInterrupt
 
 
 @contextlib.contextmanager

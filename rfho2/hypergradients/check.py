@@ -142,8 +142,8 @@ def check_hypergradient(
         message = f"the three methods differ for {', '.join(wrong)}: see the table; is the objective differentiable there?"
         if all(abs(r.reverse - r.forward) < 0.1 * abs(r.forward - r.difference) for r in table if r.hyper in wrong):
             message += (
-                " Reverse and forward are closer to each other than to the differences. If it is, the differences may be "
-                "what is wrong, because the training amplifies rounding: try fewer steps."
+                " Reverse and forward agree with each other much better than with the differences. If the objective is "
+                "differentiable, the differences may be wrong, because the training amplifies rounding: try fewer steps."
             )
     elif checked is not None:
         message = checked.message

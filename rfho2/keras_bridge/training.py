@@ -166,13 +166,13 @@ def refuse_overrides(model: keras.Model) -> None:
 
 
 def layers_of(model: keras.Model, params: Params) -> dict[str, int]:
-    """The number of the layer that owns each param, counting the layers with params in the model's order."""
+    """The number of the layer that owns each param, counting the layers with params in the order of the model's weights."""
     owners: dict[int, int] = {}
     for number, layer in enumerate(model._flatten_layers(include_self=False)):
         if not list(layer._flatten_layers(include_self=False)):  # contains no other layer
             owners |= {id(variable): number for variable in layer.trainable_variables}
     owner_of_param = [owners.get(id(variable), -1) for variable in model.trainable_variables]
-    numbers = sorted(set(owner_of_param))
+    numbers = list(dict.fromkeys(owner_of_param))  # _flatten_layers has the layers of a submodel the other way round
     return {path: numbers.index(number) for path, number in zip(params, owner_of_param, strict=True)}
 
 

@@ -139,6 +139,7 @@ def select_tunables(
       optimizer: a key of `OPTIMIZERS`.
       layers: layer names, if each layer gets its own value of those hypers that `per_layer` names.
       outputs: names of the model's outputs, for `loss_weights`.
+      per_layer: the hypers of which each layer gets its own, if `layers` are given.
       settings: settings of the optimiser, from which hypers start unless the user says otherwise.
     """
     names = _checked_names(hypers, optimizer)
@@ -152,15 +153,15 @@ def select_tunables(
 
 def separate_hypers(per_layer: bool | str | Sequence[str], hypers: Sequence[str] | Mapping[str, Any]) -> Sequence[str]:
     """The hypers of which each layer gets its own."""
-    if isinstance(per_layer, bool):
+    if per_layer is None or isinstance(per_layer, bool | np.bool_):
         return PER_LAYER if per_layer else ()
     wanted = [per_layer] if isinstance(per_layer, str) else list(per_layer)
     named = [hypers] if isinstance(hypers, str) else list(hypers)
     for name in wanted:
         if name not in PER_LAYER or name not in named:
             raise ValueError(
-                f"per_layer has {name!r}; name hypers that are tuned, {named}, and that layers can have of their own: "
-                f"{list(PER_LAYER)}."
+                f"per_layer has {name!r}, but it can only name hypers that are tuned ({named}) and that a layer can have of "
+                f"its own ({list(PER_LAYER)})."
             )
     return wanted
 

@@ -74,10 +74,38 @@ def test_layers_can_have_decays_of_their_own_beside_one_learning_rate():
     assert found["weight_decay"][1] > 2 * found["weight_decay"][0]
     with pytest.raises(ValueError, match=r"pass one number, or per_layer=\['weight_decay'\]"):
         tune("reverse", chosen)
-    with pytest.raises(ValueError, match="per_layer has 'momentum'; name hypers that are tuned"):
+    with pytest.raises(ValueError, match="per_layer has 'momentum', but it can only name hypers that are tuned"):
         tune("reverse", chosen, per_layer="momentum")
     with pytest.raises(ValueError, match=r"pass one number, or 2 numbers, for network/hidden, network/last"):
         tune("reverse", {"weight_decay": [1e-3, 1e-3, 1e-3]}, per_layer=True)
+
+
+def test_a_decay_of_one_layer_shrinks_that_layer_only():
+    def norms(decays):
+        hypers = {"learning_rate": 0.01, "weight_decay": decays}
+        options = {"per_layer": ["weight_decay"], "optimizer": "sgd", "iterations": 1, "refit": False}
+        model = tune("reverse", hypers, **options).model
+        return [float(np.linalg.norm(layer.kernel)) for layer in model.layers if layer.weights]
+
+    plain, first = norms([1e-8, 1e-8]), norms([1.0, 1e-8])
+    assert first[0] < 0.9 * plain[0]
+    assert first[1] > 0.9 * plain[1]
+
+
+def test_layers_of_a_submodel_are_in_the_order_of_their_weights():
+    inner = keras.Sequential([keras.Input([4]), keras.layers.Dense(3, name="a"), keras.layers.Dense(3, name="b")])
+    model = keras.Sequential([inner, keras.layers.Dense(3, name="c")])
+    options = {
+        "per_layer": ["weight_decay"],
+        "steps": 3,
+        "iterations": 1,
+        "batch_size": 12,
+        "refit": False,
+        "jit_compile": False,
+    }
+    result = rf.tune(model, SPARSE, TRAIN, VALID, {"weight_decay": [1e-4, 1e-3, 1e-2]}, "reverse", **options).result
+    decays = {name.rsplit("/", 1)[-1]: row for name, row in result.history[0].items() if name.startswith("weight_decay/")}
+    assert decays == pytest.approx({"a": 1e-4, "b": 1e-3, "c": 1e-2}, rel=1e-3)
 
 
 def test_an_unknown_method_is_refused():
