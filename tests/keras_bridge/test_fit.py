@@ -61,6 +61,17 @@ def test_a_compiled_model_brings_loss_optimizer_and_settings_and_gets_the_tuned_
     model.fit(*TRAIN, verbose=0)
 
 
+def test_one_learning_rate_beside_a_decay_for_each_layer_is_written_back():
+    model = network()
+    model.compile(keras.optimizers.Adam(2e-3), SPARSE)
+    names = ["learning_rate", "weight_decay"]
+    tuned = rf.RealTimeTuner(model, hypers=names, per_layer="weight_decay", hyper_batch=5, jit_compile=False, check=False)
+    history = fit(tuned)
+    assert tuned.hypers["weight_decay"].shape == (2,)
+    assert float(model.optimizer.learning_rate) == pytest.approx(float(tuned.hypers["learning_rate"]), rel=1e-5)
+    assert {"learning_rate", "weight_decay/network/hidden", "weight_decay/network/last"} <= set(history.trajectories)
+
+
 def test_an_optimizer_of_another_kind_keeps_its_settings():
     model = network()
     model.compile(keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 10)), SPARSE)
