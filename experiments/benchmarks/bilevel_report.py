@@ -11,7 +11,7 @@ import numpy as np
 from experiments.benchmarks.bilevel_methods import Curve, Row
 from experiments.common.figures import add_grids, save_figure
 
-TITLES = {"quadratics": "|dh/dx|^2", "data cleaning": "validation error"}
+TITLES = {"quadratics": "squared norm of dh/dx", "data cleaning": "validation error"}
 GOALS = {"quadratics": (1e-2, 1e-4, 1e-6), "data cleaning": (0.20, 0.16, 0.14)}
 
 
