@@ -1,6 +1,6 @@
 """Our methods, and SOBA, on two problems of the bilevel-optimisation benchmark, with its metrics.
 
-python -m experiments.bilevel_benchmark                  # half an hour on two cores
+python -m experiments.bilevel_benchmark                  # 22 minutes on two cores
 python -m experiments.bilevel_benchmark --preset=quick   # minutes: whether it works
 
 Each method's settings are chosen on the first seed, by the last value, as the benchmark does; the results are those of the
