@@ -11,7 +11,7 @@ import rfho2 as rf
 from docs.gallery.digits import Shown, digits, error, network, show
 
 
-def main(steps: int = 200, iterations: int = 60) -> Shown:
+def main(steps: int = 200, iterations: int = 40) -> Shown:
     train, valid, test = digits(300, 2_000)
 
     def squares(p):

@@ -15,7 +15,7 @@ from docs.gallery.digits import Shown, digits, error, network, show, wrong
 SHOTS, QUERIES, DIGITS = 5, 20, 400
 
 
-def main(steps: int = 5, iterations: int = 300) -> Shown:
+def main(steps: int = 5, iterations: int = 200) -> Shown:
     train, _, test = digits(5_000, 1_000)
     pairs = list(itertools.permutations(range(10), 2))
 
