@@ -1,7 +1,7 @@
 """Our methods, and SOBA, on two problems of the bilevel-optimisation benchmark, with its metrics.
 
 python -m experiments.bilevel_benchmark                  # 22 minutes on two cores
-python -m experiments.bilevel_benchmark --preset=quick   # minutes: whether it works
+python -m experiments.bilevel_benchmark --preset=quick   # two minutes: whether it works
 
 Each method's settings are chosen on the first seed, by the last value, as the benchmark does; the results are those of the
 other seeds. docs/experiments/bilevel_benchmark.md has the problems and the results.
