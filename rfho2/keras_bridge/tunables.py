@@ -151,7 +151,9 @@ def select_tunables(
     return Tunables(start, bounds, labels)
 
 
-def separate_hypers(per_layer: bool | str | Sequence[str], hypers: Sequence[str] | Mapping[str, Any]) -> Sequence[str]:
+def separate_hypers(
+    per_layer: bool | str | Sequence[str] | None, hypers: Sequence[str] | Mapping[str, Any]
+) -> Sequence[str]:
     """The hypers of which each layer gets its own."""
     if per_layer is None or isinstance(per_layer, bool | np.bool_):
         return PER_LAYER if per_layer else ()

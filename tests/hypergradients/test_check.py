@@ -148,3 +148,12 @@ def test_large_arrays_are_checked_along_random_directions():
     problem = rf.Problem(rf.gradient_descent(loss, 0.1), lambda w, h, b: tf.reduce_sum(w**2), 2)
     check = rf.check_hypergradient(problem, tf.ones(5000, tf.float64), {"a": np.linspace(0.1, 1, 5000)})
     assert check.ok, str(check)
+
+
+def test_differences_of_a_chaotic_training_are_said_to_be_doubtful():
+    logistic_map = rf.Dynamics(lambda w, h: w, lambda w, h, batch, t: h["a"] * w * (1 - w), lambda w: w)
+    check = rf.check_hypergradient(
+        rf.Problem(logistic_map, lambda w, h, batch: w**2, 60), tf.constant(0.3, tf.float64), {"a": 3.9}
+    )
+    assert not check.ok
+    assert "the differences may be wrong" in check.message
