@@ -40,8 +40,9 @@ def compare_times(case: problems.Case, reference: problems.Reference, rounds: in
     }
     train = tf.function(problem.train, jit_compile=True, autograph=False)
     calls = {name: functools.partial(call, params, hypers) for name, call in {"plain training": train, **engines}.items()}
-    errors = {name: reference.error(engine(params, hypers).grads["h"].numpy()) for name, engine in engines.items()}
-    products = {name: int(e.norms["products"]) for name, e in engines.items() if "products" in e.norms}
+    found = {name: engine(params, hypers) for name, engine in engines.items()}
+    errors = {name: reference.error(hypergradient.grads["h"].numpy()) for name, hypergradient in found.items()}
+    products = {name: int(h.norms["products"]) for name, h in found.items() if "products" in h.norms}
     seconds = timing.best_times(calls, rounds)
     return [
         {"timed": name, "steps": STEPS, "products": products.get(name), "error": errors.get(name), "seconds": best}

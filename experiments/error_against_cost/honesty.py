@@ -45,12 +45,12 @@ def listen(problem: rf.Problem, params: tf.Tensor, hypers: dict[str, tf.Tensor],
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            engine = rf.implicit(problem, jit_compile=False, **arguments)
-            gradient = engine(params, hypers).grads[name].numpy()
+            found = rf.implicit(problem, jit_compile=False, **arguments)(params, hypers)
         except ValueError as error:
             return np.full(hypers[name].shape, np.nan), f"ValueError: {error}"
     said = [str(w.message) for w in caught if "rf.implicit" in str(w.message)]
-    return gradient, " ".join(said) or f"`norms`: linear residual {float(engine.norms['linear residual']):.0e}"
+    norms = f"`norms`: linear residual {float(found.norms['linear residual']):.0e}"
+    return found.grads[name].numpy(), " ".join(said) or norms
 
 
 def ridge_problem(

@@ -27,14 +27,19 @@ def objective_values(hypergradient: HyperGradient) -> dict[str, float]:
     return {"value": float(sum(each.values())), **each}
 
 
-def row(k: int, hypers: Hypers, hypergradient: HyperGradient, norms: dict[str, float], extra: dict[str, Any]) -> Row:
+def norms(hypergradient: HyperGradient) -> Row:
+    """What an engine reports of a hypergradient, by its name in the history."""
+    return {norm_name(name): float(norm) for name, norm in hypergradient.norms.items()}
+
+
+def row(k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> Row:
     """The numbers of hyper-iteration k: of an array its norm, as "norm of <name>"; of a scalar the number, with its sign.
 
     A hyper or metric cannot hide what the driver itself reports under the same name.
     """
     reserved = {"iteration": k, **objective_values(hypergradient)}
     grads = {f"hypergradient/{name}": grad for name, grad in hypergradient.grads.items()}
-    return {**reserved, **_numbers(hypers), **_numbers(grads), **norms, **_scalar_metrics(extra), **reserved}
+    return {**reserved, **_numbers(hypers), **_numbers(grads), **norms(hypergradient), **_scalar_metrics(extra), **reserved}
 
 
 def _numbers(arrays: Mapping[str, Any]) -> Row:

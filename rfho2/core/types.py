@@ -20,18 +20,23 @@ Value: TypeAlias = tf.Tensor | dict[str, tf.Tensor]
 """The value of the objective, or of several objectives by name."""
 
 Norms = Mapping[str, tf.Tensor]
-"""Norm of the adjoint or of the sensitivity in an engine's last call, by name."""
+"""Norm of the adjoint or of the sensitivity, by name; what else an engine reports of a hypergradient."""
 
 Signal = Callable[[], int | None]
 """Returns the number of the signal that asks the run to end, or None."""
 
 
 class HyperGradient(NamedTuple):
-    """What an engine returns: E, its total derivative with respect to each hyper, and the last state s_T."""
+    """What an engine returns: E, its total derivative with respect to each hyper, and the last state s_T.
+
+    `norms` has the norm of what carried the derivatives, "adjoint" or "sensitivity": growth warns of divergence. Those of
+    `rf.implicit` say how close the training was to its solution.
+    """
 
     value: Value
     grads: dict[str, tf.Tensor]
     state: Nest
+    norms: Mapping[str, tf.Tensor] = {}
 
 
 class Best(NamedTuple):

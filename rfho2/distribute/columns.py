@@ -31,7 +31,6 @@ from rfho2.hypergradients.sensitivity import (
     count_columns,
     directions,
     hypergradient_of,
-    norms_of,
     push_steps,
     start_tangent,
 )
@@ -127,9 +126,9 @@ class ForwardColumns(OfflineEngine):
             for same in zip(*(part.readings for part in parts), strict=True)
         ]
         own = parts[0]._replace(readings=readings, squares=tf.add_n([part.squares for part in parts]))
-        pushed = self._share.gathered(own, hypers, k)
-        self._norms = norms_of(pushed)
-        return hypergradient_of(self.problem, hypers, pushed)
+        hypergradient = hypergradient_of(self.problem, hypers, self._share.gathered(own, hypers, k))
+        self._norms = hypergradient.norms
+        return hypergradient
 
     def _chunk_size(self, hypers: Hypers) -> int:
         each = self._share.columns_each(hypers)
@@ -184,9 +183,7 @@ class RealTimeColumns(RealTimeEngine):
 
     def _complete(self, result: Pushed, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         """The hypergradient from the columns of all processes."""
-        pushed = self._share.gathered(result, hypers, k)
-        self._norms = norms_of(pushed)
-        return hypergradient_of(self.problem, hypers, pushed)
+        return hypergradient_of(self.problem, hypers, self._share.gathered(result, hypers, k))
 
 
 def same_checkpoint(directory: Path, mesh: dtensor.Mesh) -> None:

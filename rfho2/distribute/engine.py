@@ -10,7 +10,7 @@ from tensorflow.experimental import dtensor
 
 from rfho2.batches import Stream
 from rfho2.core import errors, nest
-from rfho2.core.types import HyperGradient, Hypers, Nest, Norms, Signal
+from rfho2.core.types import HyperGradient, Hypers, Nest, Signal
 from rfho2.distribute import watchdog
 from rfho2.distribute.cluster import chief
 from rfho2.distribute.consensus import Consensus
@@ -47,21 +47,15 @@ class MeshEngine(Engine):
     def __init__(self, engine: Engine, mesh: dtensor.Mesh):
         super().__init__(engine.problem, dict(engine.settings))
         self.engine, self.mesh = engine, mesh
-        self._norms: Norms = {}
         self._consensus = Consensus()
         self._call = self._lowered(engine)
-        self._start = self._lowered(engine.start, norms=False)
+        self._start = self._lowered(engine.start)
         self._advance = self._lowered(engine.advance)
 
     @property
     def jit_compiled(self) -> bool:
         """Whether XLA compiles the engine; known after the first call."""
         return self.engine.jit_compiled
-
-    @property
-    def norms(self) -> Norms:
-        """Norm of the adjoint or of the sensitivity in the last call."""
-        return self._norms
 
     @property
     def afresh(self) -> bool:
@@ -81,7 +75,9 @@ class MeshEngine(Engine):
         """The hypergradient of training from `params` with `hypers`; k selects the validation batch."""
         first = episodes.params_at(params, 0)
         hypers = errors.checked_hypers(hypers, first)
-        return self._run(self._call, episodes.carried(params, first), hypers, tf.convert_to_tensor(k, tf.int32))
+        hypergradient = self._run(self._call, episodes.carried(params, first), hypers, tf.convert_to_tensor(k, tf.int32))
+        self._norms = hypergradient.norms
+        return hypergradient
 
     def start(self, params: Nest, hypers: Hypers) -> Nest:
         """What the first hyper-iteration starts from."""
@@ -91,7 +87,9 @@ class MeshEngine(Engine):
     def advance(self, carry: Nest, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Nest]:
         """Hyper-iteration k."""
         hypers = errors.checked_hypers(hypers, episodes.example(carry))
-        return self._run(self._advance, carry, hypers, tf.convert_to_tensor(k, tf.int32))
+        hypergradient, carry = self._run(self._advance, carry, hypers, tf.convert_to_tensor(k, tf.int32))
+        self._norms = hypergradient.norms
+        return hypergradient, carry
 
     def initial_state(self, params: Nest, hypers: Hypers) -> Nest:
         """s_0."""
@@ -101,13 +99,13 @@ class MeshEngine(Engine):
         """The same training without memory of earlier hypers."""
         return self.engine.forget(carry)
 
-    def _lowered(self, function: Callable[..., Any], norms: bool = True) -> DTensorFunction:
-        """A method of the engine as a function of replicated tensors on the mesh, which returns the norms too."""
+    def _lowered(self, function: Callable[..., Any]) -> DTensorFunction:
+        """A method of the engine as a function of replicated tensors on the mesh."""
 
         def run(dtypes: tuple[str, ...], told: tf.Tensor, *args: Nest) -> Any:
             leaves = [tf.cast(leaf, dtype) for leaf, dtype in zip(nest.flatten(args), dtypes, strict=True)]
             result = function(*nest.pack(args, leaves))
-            return whole((told, result, dict(self.engine.norms) if norms else {}), self.mesh)
+            return whole((told, result), self.mesh)
 
         return DTensorFunction(run)
 
@@ -121,7 +119,7 @@ class MeshEngine(Engine):
         with watchdog.together():
             with dtensor.default_mesh(self.mesh):
                 returned = function(dtypes, told, *placed)
-            rows, result, self._norms = ordinary(returned)
+            rows, result = ordinary(returned)
         self._consensus.receive(rows.numpy())
         return result
 

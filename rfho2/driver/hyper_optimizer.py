@@ -34,9 +34,8 @@ class HyperOptimizer:
       engine: `rf.reverse(problem)`, `rf.forward(problem)`, `rf.real_time(problem, ...)`, `rf.implicit(problem)`,
         `rf.auto(problem)`, or `rf.average(engine, n)` of one.
       optimizer: such as `rf.projected_adam(0.01, constraints={...})`.
-      callbacks: objects with any of the methods `on_start(run)`, `on_norms(k, norms)` with the norm of the adjoint or the
-        sensitivity, `on_hyper_iteration(k, hypers, hypergradient, extra)` and `on_end(result)`; for example
-        `rf.ProgressBar()`, `rf.TensorBoard(logdir)`, `rf.CSVLogger(path)`.
+      callbacks: objects with any of the methods `on_start(run)`, `on_hyper_iteration(k, hypers, hypergradient, extra)` and
+        `on_end(result)`; for example `rf.ProgressBar()`, `rf.TensorBoard(logdir)`, `rf.CSVLogger(path)`.
       metrics: (state, hypers, k) -> dict, computed after each hypergradient and passed to callbacks as `extra`; its numbers
         are added to the history.
       best_by: the quantity that the best hyper-iteration minimises: "value" (the sum, if there are several objectives), or
@@ -197,7 +196,7 @@ class HyperOptimizer:
         """Hyper-iteration k."""
         began = time.perf_counter()
         hypergradient, carry = self.engine.advance(now.carry, now.hypers, now.k)
-        norms = {rows.norm_name(name): float(norm) for name, norm in self.engine.norms.items()}
+        norms = rows.norms(hypergradient)
         self._check_divergence(now, hypergradient, norms)
         grads = dict(hypergradient.grads) if self.clip is None else _clipped(hypergradient.grads, self.clip)
         if self.optimizer.relative:
@@ -213,7 +212,7 @@ class HyperOptimizer:
         seconds = before + max(0.0, time.perf_counter() - began)
 
         extra = dict(self.metrics(hypergradient.state, now.hypers, now.k)) if self.metrics else {}
-        row = {**rows.row(now.k, now.hypers, hypergradient, norms, extra), "seconds": seconds}
+        row = {**rows.row(now.k, now.hypers, hypergradient, extra), "seconds": seconds}
         best = self._better(now, hypergradient, row)
         self._tell("on_norms", now.k, norms)
         self._tell("on_hyper_iteration", now.k, now.hypers, hypergradient, extra)

@@ -61,12 +61,7 @@ class Check:
         self._repeats = repeats(engine, start)
         self._before: tuple[Hypers, HyperGradient] | None = None
         self._changes: list[Change] = []
-        self._adjoint = 0.0
         self._warned = not engine.afresh
-
-    def on_norms(self, k: int, norms: dict[str, float]) -> None:
-        """Remembers the norm of alpha_0."""
-        self._adjoint = norms.get(rows.norm_name("adjoint"), 0.0)
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
         """Looks at the change since the hyper-iteration before."""
@@ -95,10 +90,11 @@ class Check:
 
     def _growth(self) -> float:
         """|alpha_0| / |alpha_T| of the last hyper-iteration; 0 if it is not known."""
-        if not isinstance(self._engine, OfflineEngine) or not self._adjoint:  # on a mesh, one process alone cannot know
-            return 0.0
         assert self._before is not None
         problem, (hypers, hypergradient) = self._engine.problem, self._before
+        adjoint = float(hypergradient.norms.get("adjoint", 0.0))
+        if not isinstance(self._engine, OfflineEngine) or not adjoint:  # on a mesh, one process alone cannot know
+            return 0.0
         terms = [term for term in problem.terms(hypers) if term.every is None]
         batches = [term.batch(tf.constant(0)) for term in terms]
         ends = [
@@ -106,7 +102,7 @@ class Check:
             for term, batch in zip(terms, batches, strict=True)
         ]
         last = float(nest.norm([end.state for end in ends])) if ends else 0.0
-        return self._adjoint / last if last else 0.0
+        return adjoint / last if last else 0.0
 
 
 def repeats(engine: Engine, start: Nest) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from rfho2.core import errors, loops, nest
-from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
+from rfho2.core.types import HyperGradient, Hypers, Nest
 from rfho2.hypergradients.engine import Engine, OfflineEngine, OnlineEngine
 from rfho2.hypergradients.together import Together
 from rfho2.hypergradients.vectorise import Stacked, stack
@@ -83,28 +83,28 @@ class OneAfterTheOther:
         """The params of all episodes, which take little memory beside the states of one training."""
         return stack(lambda episode: self.engine.episode_params(function, episode), k, self.n)
 
-    def mean(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, Norms]:
-        """(hypergradient, norms) from the params of all episodes."""
+    def mean(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
+        """The mean hypergradient, from the params of all episodes."""
         n = self.n
 
         # A function of its own, so that the sums can be started at 0 without tracing an episode twice.
         @tf.function(autograph=False)
-        def episode(i: tf.Tensor) -> tuple[HyperGradient, Norms]:
+        def episode(i: tf.Tensor) -> HyperGradient:
             own = nest.map(lambda leaf: leaf[i], params.each) if isinstance(params, Stacked) else params
             return self.engine.uncompiled(own, hypers, k * n + i)
 
         first = episode.get_concrete_function(tf.TensorSpec([], tf.int32)).structured_outputs
-        if not isinstance(first[0], HyperGradient):
+        if not isinstance(first, HyperGradient):
             raise TypeError(f"engine is {type(self.engine).__name__}, which cannot be averaged: processes share its work.")
 
         def add(carry: tuple[Nest, Nest], i: tf.Tensor) -> tuple[Nest, Nest]:
-            (value, grads, state), norms = episode(i)
+            value, grads, state, norms = episode(i)
             return nest.add(carry[0], (value, grads, norms)), state
 
-        (value, grads, state), norms = nest.map(lambda spec: tf.zeros(spec.shape, spec.dtype), first)
+        value, grads, state, norms = nest.map(lambda spec: tf.zeros(spec.shape, spec.dtype), first)
         sums, state = loops.fold(add, ((value, grads, norms), state), 0, n)
         value, grads, norms = nest.map(lambda total: total / n, sums)
-        return HyperGradient(value, grads, state), norms
+        return HyperGradient(value, grads, state, norms)
 
 
 class AllTogether:
@@ -119,7 +119,7 @@ class AllTogether:
         """The params of all episodes."""
         return self.engine.episode_params(lambda k: stack(function, k, self.n), k)
 
-    def mean(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, Norms]:
-        """(hypergradient, norms) from the params of all episodes."""
-        (value, grads, states), norms = self.engine.uncompiled(params, hypers, k)
-        return HyperGradient(value, grads, nest.map(lambda leaf: leaf[-1], states)), norms
+    def mean(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
+        """The mean hypergradient, from the params of all episodes."""
+        hypergradient = self.engine.uncompiled(params, hypers, k)
+        return hypergradient._replace(state=nest.map(lambda leaf: leaf[-1], hypergradient.state))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rfho2.core.types import Hypers, Nest
+from rfho2.core.types import Hypers, Nest, Norms
 from rfho2.hypergradients.differences import FLOOR, difference, directions, response, solved_response
 from rfho2.hypergradients.engine import Engine
 from rfho2.problem import Problem
@@ -34,7 +34,7 @@ def examined(engine: Engine, params: Nest, hypers: Hypers, rtol: float, seed: in
     found = engine(params, hypers)
     value, limit = _reference(engine, params), rtol
     if engine.settings.get("method") == "implicit":
-        limit = max(rtol, RESIDUALS * float(engine.norms["linear residual"]))
+        limit = max(rtol, RESIDUALS * float(found.norms["linear residual"]))
     base, rng = value(hypers), np.random.default_rng(seed)
     owner = {name: term.name for term in engine.problem.terms(hypers) for name in term.hypers}
     columns = {}
@@ -48,7 +48,7 @@ def examined(engine: Engine, params: Nest, hypers: Hypers, rtol: float, seed: in
         error = float(np.abs(actual - expected)[worst] / scale)
         columns[name] = (float(actual[worst]), float(expected[worst]), error)
     wrong = [name for name, (_, _, error) in columns.items() if not error <= limit]
-    return Examined(columns, _message(engine, wrong, limit) if wrong else "")
+    return Examined(columns, _message(engine, found.norms, wrong, limit) if wrong else "")
 
 
 def _reference(engine: Engine, params: Nest) -> Callable[[Hypers], dict[str, float]]:
@@ -63,11 +63,11 @@ def _objective(value: Callable[[Hypers], dict[str, float]], name: str, hypers: H
     return value(hypers)[name]
 
 
-def _message(engine: Engine, wrong: list[str], limit: float) -> str:
+def _message(engine: Engine, norms: Norms, wrong: list[str], limit: float) -> str:
     text = f"the engine, {engine.settings.get('method')}, differs from differences for {', '.join(wrong)}: see the table."
     if engine.settings.get("method") != "implicit":
         return text
-    residual, unsettled = (float(engine.norms[name]) for name in ("linear residual", "unsettled"))
+    residual, unsettled = (float(norms[name]) for name in ("linear residual", "unsettled"))
     return (
         f"{text} Up to {limit:.1e} was allowed, by its linear residual of {residual:.1e}. Its training was "
         f"{100 * unsettled:.2g} % of the objective away from a solution: use more steps if that is much."

@@ -37,6 +37,7 @@ class Engine(ABC):
         self.problem = problem
         self.settings = settings
         self._traced: set[str] = set()
+        self._norms: Norms = {}  # of the last call
 
     @abstractmethod
     def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
@@ -77,8 +78,9 @@ class Engine(ABC):
 
     @property
     def norms(self) -> Norms:
-        """Norm of the adjoint alpha_0 or of the sensitivity Z in the last call, by the name "adjoint" or "sensitivity"."""
-        return {}
+        """The norms of the last call; deprecated: each `HyperGradient` has its own `norms`."""
+        warnings.warn("Engine.norms is deprecated; use the norms of the HyperGradient.", DeprecationWarning, stacklevel=2)
+        return self._norms
 
     @property
     def afresh(self) -> bool:
@@ -120,8 +122,8 @@ class OfflineEngine(Engine):
 
     Args:
       problem: what to differentiate; its `steps` may not be None.
-      hypergradient: (params, hypers, k) -> (hypergradient, norms), to be compiled; as `uncompiled` it can be used inside
-        another graph.
+      hypergradient: (params, hypers, k) -> HyperGradient, to be compiled; as `uncompiled` it can be used inside another
+        graph.
       settings: "method" and the method's own settings.
       jit_compile: None tries XLA and falls back to the graph; True or False insists.
       rebuild: another problem -> the same engine for it, which `rf.average(together=True)` needs.
@@ -142,7 +144,6 @@ class OfflineEngine(Engine):
         super().__init__(problem, {**settings, "steps": problem.steps, "jit_compile": jit_compile})
         self.rebuild = rebuild
         self.report: Callable[[tf.Tensor, Norms], None] = lambda k, norms: None  # looks at the norms of hyper-iteration k
-        self._norms: Norms = {}
         self.uncompiled = hypergradient
         # Otherwise XLA would compile again in every hyper-iteration, for a problem that reads table[k].
         self._compiled = Compiled(
@@ -155,11 +156,6 @@ class OfflineEngine(Engine):
     def jit_compiled(self) -> bool:
         """Whether XLA compiles the engine; known after the first call."""
         return self._compiled.jit_compiled
-
-    @property
-    def norms(self) -> Norms:
-        """Norm of the adjoint or of the sensitivity in the last call."""
-        return self._norms
 
     @property
     def afresh(self) -> bool:
@@ -191,8 +187,9 @@ class OfflineEngine(Engine):
 
     def _hypergradient(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         """As `__call__`, for inputs that were validated."""
-        hypergradient, self._norms = self._compiled(params, hypers, k)
-        self.report(k, self._norms)
+        hypergradient: HyperGradient = self._compiled(params, hypers, k)
+        self._norms = hypergradient.norms
+        self.report(k, hypergradient.norms)
         return hypergradient
 
 
@@ -251,13 +248,19 @@ class _Adapter(Engine):
         self._engine = engine
 
     def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
-        return self._engine(params, hypers, k)
+        return self._with_norms(self._engine(params, hypers, k))
 
     def start(self, params: Nest, hypers: Hypers) -> Any:
         return self._engine.start(params, hypers)
 
     def advance(self, carry: Any, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Any]:
-        return self._engine.advance(carry, hypers, k)
+        hypergradient, carry = self._engine.advance(carry, hypers, k)
+        return self._with_norms(hypergradient), carry
+
+    def _with_norms(self, hypergradient: HyperGradient) -> HyperGradient:
+        """Those that the engine has as an attribute, as before version 1.1, if the hypergradient has none."""
+        self._norms = hypergradient.norms or getattr(self._engine, "norms", {})
+        return hypergradient._replace(norms=self._norms)
 
     def initial_state(self, params: Nest, hypers: Hypers) -> Nest:
         return self._engine.initial_state(params, hypers)
@@ -265,10 +268,6 @@ class _Adapter(Engine):
     @property
     def jit_compiled(self) -> bool:
         return getattr(self._engine, "jit_compiled", False)
-
-    @property
-    def norms(self) -> Norms:
-        return getattr(self._engine, "norms", {})
 
     @property
     def afresh(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from rfho2.core import errors
-from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
+from rfho2.core.types import HyperGradient, Hypers, Nest
 from rfho2.hypergradients.engine import OfflineEngine
 from rfho2.hypergradients.sensitivity import (
     Directions,
@@ -16,7 +16,6 @@ from rfho2.hypergradients.sensitivity import (
     directions,
     hypergradient_of,
     in_chunks,
-    norms_of,
     push_steps,
     start_tangent,
 )
@@ -49,7 +48,7 @@ def forward(problem: Problem, chunk: int | None = None, jit_compile: bool | None
     if chunk is not None:
         chunk = errors.check_count("chunk", chunk)
 
-    def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, Norms]:
+    def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         assert problem.steps is not None
         steps = problem.steps
 
@@ -64,7 +63,7 @@ def forward(problem: Problem, chunk: int | None = None, jit_compile: bool | None
             pushed = run(directions(hypers, 0, m))
         else:
             pushed = in_chunks(problem, run, problem.dynamics.init(params, hypers), hypers, together)
-        return hypergradient_of(problem, hypers, pushed), norms_of(pushed)
+        return hypergradient_of(problem, hypers, pushed)
 
     settings = {"method": "forward", "chunk": chunk}
     return OfflineEngine(problem, hypergradient, settings, jit_compile, lambda other: forward(other, chunk, jit_compile))

@@ -10,7 +10,7 @@ import tensorflow as tf
 from rfho2.batches import Stream, constant
 from rfho2.core import errors, loops, nest
 from rfho2.core.compiled import Compiled
-from rfho2.core.types import Batches, HyperGradient, Hypers, Nest, Norms
+from rfho2.core.types import Batches, HyperGradient, Hypers, Nest
 from rfho2.hypergradients.conditions import condition_of
 from rfho2.hypergradients.engine import OfflineEngine, OnlineEngine
 from rfho2.hypergradients.solution import How, Schedule, differentiate, value_at
@@ -61,9 +61,9 @@ def implicit(
       jit_compile: None tries XLA and falls back to the graph; True or False insists.
 
     Returns:
-      An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state)`. Its `norms` are "residual" (the norm of
-      F), "predicted change", "unsettled" (the same relative to the size of E), "linear residual", "products" and, for CG,
-      "curvature".
+      An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state, norms)`. The norms are "residual" (the
+      norm of F), "predicted change", "unsettled" (the same relative to the size of E), "linear residual", "products" and,
+      for CG, "curvature".
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: 0.5 * (w - hypers["target"]) ** 2
@@ -116,10 +116,9 @@ class ImplicitEngine(OfflineEngine):
         jit_compile: bool | None,
         rebuild: Callable[[Together], ImplicitEngine] | None = None,
     ):
-        def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, Norms]:
+        def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
             state = problem.dynamics.init(params, hypers)
-            ended = differentiate(problem, how, state, tf.constant(0), None, hypers, k)
-            return ended.hypergradient, ended.norms
+            return differentiate(problem, how, state, tf.constant(0), None, hypers, k).hypergradient
 
         super().__init__(problem, hypergradient, _settings(how, warm_start=False), jit_compile, rebuild)
         self.report = Reporter(self.settings).look
@@ -138,21 +137,15 @@ class WarmImplicitEngine(OnlineEngine):
 
     def __init__(self, problem: Problem, how: How, jit_compile: bool | None):
         super().__init__(problem, {**_settings(how, warm_start=True), "steps": problem.steps, "jit_compile": jit_compile})
-        self._norms: Norms = {}
         self._reporter = Reporter(self.settings)
 
-        def advance(carry: WarmCarry, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, WarmCarry, Norms]:
+        def advance(carry: WarmCarry, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, WarmCarry]:
             t, k = loops.unknown((carry.t, k))  # as in OfflineEngine
             ended = differentiate(problem, how, carry.state, t, carry.adjoints, hypers, k)
-            return ended.hypergradient, WarmCarry(ended.hypergradient.state, ended.adjoints, ended.t), ended.norms
+            return ended.hypergradient, WarmCarry(ended.hypergradient.state, ended.adjoints, ended.t)
 
         self._point = how.condition.point
         self._advance = Compiled(advance, jit_compile)
-
-    @property
-    def norms(self) -> Norms:
-        """Those of the last hyper-iteration; see `implicit`."""
-        return self._norms
 
     def start(self, params: Nest, hypers: Hypers) -> WarmCarry:
         """s_0, adjoints of 0, and t = 0."""
@@ -169,8 +162,9 @@ class WarmImplicitEngine(OnlineEngine):
         """`steps` more steps, and the hypergradient at their end on validation batch k."""
         hypers = errors.checked_hypers(hypers, self.problem.dynamics.params(carry.state))
         k = tf.convert_to_tensor(k, tf.int32)
-        hypergradient, carry, self._norms = self._advance(carry, hypers, k)
-        self._reporter.look(k, self._norms)
+        hypergradient, carry = self._advance(carry, hypers, k)
+        self._norms = hypergradient.norms
+        self._reporter.look(k, hypergradient.norms)
         return hypergradient, carry
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rfho2.core import loops, nest
 from rfho2.core.compiled import Compiled
-from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
+from rfho2.core.types import HyperGradient, Hypers, Nest
 from rfho2.hypergradients.windows import WindowCarry, Windows, WindowSettings, WindowSweep
 from rfho2.problem import Cost, Problem
 
@@ -25,9 +25,7 @@ class OneStep(Windows):
     """
 
     def __init__(self, problem: Problem, settings: WindowSettings, jit_compile: bool | None):
-        def window(
-            carry: WindowCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest
-        ) -> tuple[HyperGradient, WindowCarry, Norms]:
+        def window(carry: WindowCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[HyperGradient, WindowCarry]:
             t, hypers, k, streamed = loops.unknown((carry.t, hypers, k, streamed))
             sweep = OneStepSweep(problem, hypers, k, t, self._batches(k, t, streamed), settings.discount)
             state, end = carry.state, t + settings.steps(t)
@@ -39,8 +37,8 @@ class OneStep(Windows):
             grads = {name: grad for _, derivatives in totals for name, grad in derivatives.items()}
             value = problem.value(sweep.terms, [value for value, _ in totals])
             norms = {"adjoint": nest.norm([cost.state for cost in costs])}
-            hypergradient = HyperGradient(value, {name: grads[name] for name in hypers}, ())
-            return hypergradient, carry._replace(state=state, t=end), norms
+            hypergradient = HyperGradient(value, {name: grads[name] for name in hypers}, (), norms)
+            return hypergradient, carry._replace(state=state, t=end)
 
         super().__init__(problem, settings, window, jit_compile)
         self._start = Compiled(problem.dynamics.init, jit_compile=False)

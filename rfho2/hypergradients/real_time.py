@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from rfho2.core import loops, nest
 from rfho2.core.compiled import Compiled
-from rfho2.core.types import Hypers, Nest, Norms
+from rfho2.core.types import Hypers, Nest
 from rfho2.hypergradients.one_step import OneStep
 from rfho2.hypergradients.sensitivity import (
     Directions,
@@ -19,7 +19,6 @@ from rfho2.hypergradients.sensitivity import (
     count_columns,
     directions,
     hypergradient_of,
-    norms_of,
     push_steps,
     start_tangent,
 )
@@ -96,7 +95,7 @@ class RealTimeEngine(Windows):
     """Real time in forward mode. Subclasses may push only some columns of Z, and complete the hypergradient otherwise."""
 
     def __init__(self, problem: Problem, settings: WindowSettings, jit_compile: bool | None):
-        def window(c: RealTimeCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[Any, RealTimeCarry, Norms]:
+        def window(c: RealTimeCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[Any, RealTimeCarry]:
             t, k = loops.unknown((c.t, k))  # otherwise XLA would compile every window of a problem that reads table[t]
             along, before = self._directions(hypers), Tangent(c.state, c.sensitivity)
             steps, batch, discount = settings.steps(t), self._batches(k, t, streamed), settings.discount
@@ -104,7 +103,7 @@ class RealTimeEngine(Windows):
             tangent = pushed.tangent
             kept = tangent.sensitivity if settings.carry else nest.zeros_like(tangent.sensitivity)
             new = RealTimeCarry(tangent.state, kept, t + steps)
-            return self._read(hypers, pushed), new, norms_of(pushed)
+            return self._read(hypers, pushed), new
 
         super().__init__(problem, settings, window, jit_compile)
 

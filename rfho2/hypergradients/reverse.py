@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from rfho2.core import errors, loops, nest
-from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
+from rfho2.core.types import HyperGradient, Hypers, Nest
 from rfho2.dynamics.base import replay_of
 from rfho2.hypergradients import binomial
 from rfho2.hypergradients.engine import OfflineEngine
@@ -47,7 +47,7 @@ def reverse(
         checkpoints = errors.check_count("checkpoints", checkpoints)
     settings = {"method": "reverse", "checkpoints": checkpoints, "truncate": truncate}
 
-    def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, Norms]:
+    def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         assert problem.steps is not None
         sweep = Sweep(problem, hypers, k)
         tail = truncate or problem.steps
@@ -68,7 +68,7 @@ def reverse(
             costs = pull_back(lambda _, hypers: problem.dynamics.init(params, hypers), (), hypers, costs)
         grads = {name: grad for cost in costs for name, grad in cost.hypers.items()}
         value = problem.value(sweep.terms, [cost.value for cost in costs])
-        return HyperGradient(value, {name: grads[name] for name in hypers}, last), norms
+        return HyperGradient(value, {name: grads[name] for name in hypers}, last, norms)
 
     return OfflineEngine(
         problem, hypergradient, settings, jit_compile, lambda other: reverse(other, checkpoints, truncate, jit_compile)

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from rfho2.core import loops, nest
 from rfho2.core.compiled import sharded
-from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
+from rfho2.core.types import HyperGradient, Hypers, Nest
 from rfho2.problem import Cost, Problem
 
 ZERO = tf.UnconnectedGradients.ZERO
@@ -137,11 +137,6 @@ def in_chunks(problem: Problem, run: Callable[[Directions], Pushed], state: Nest
     return Pushed(Tangent(state, ()), whole, squares)
 
 
-def norms_of(pushed: Pushed) -> Norms:
-    """The norm of Z, over all columns; its mean over episodes, if the problem consists of several."""
-    return {"sensitivity": tf.reduce_mean(tf.sqrt(pushed.squares))}
-
-
 def hypergradient_of(problem: Problem, hypers: Hypers, pushed: Pushed) -> HyperGradient:
     """dE/ds Z + dE/d hypers, for each hyper from the objective that tunes it."""
     total = {}
@@ -151,7 +146,9 @@ def hypergradient_of(problem: Problem, hypers: Hypers, pushed: Pushed) -> HyperG
                 part = tf.reshape(tf.slice(reading.products, [begin], [size]), hypers[name].shape)
                 total[name] = reading.direct[name] + part
     value = problem.value(problem.terms(hypers), [reading.value for reading in pushed.readings])
-    return HyperGradient(value, {name: total[name] for name in hypers}, pushed.tangent.state)
+    # The norm of Z over all columns; its mean over episodes, if the problem consists of several.
+    norms = {"sensitivity": tf.reduce_mean(tf.sqrt(pushed.squares))}
+    return HyperGradient(value, {name: total[name] for name in hypers}, pushed.tangent.state, norms)
 
 
 def push_forward(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: Hypers, along: Directions) -> Tangent:

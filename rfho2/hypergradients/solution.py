@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from rfho2.batches import of_episodes
 from rfho2.core import linear, loops, nest
-from rfho2.core.types import Batches, HyperGradient, Hypers, Nest, Norms
+from rfho2.core.types import Batches, HyperGradient, Hypers, Nest
 from rfho2.hypergradients.conditions import Condition, Linearised
 from rfho2.hypergradients.unsettled import SYMMETRIC
 from rfho2.problem import Cost, Problem, Term
@@ -32,12 +32,11 @@ class How(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The end of one hyper-iteration: its hypergradient, one adjoint v per objective, the time t, and norms."""
+    """The end of one hyper-iteration: its hypergradient, one adjoint v per objective, and the time t."""
 
     hypergradient: HyperGradient
     adjoints: list[Nest]
     t: tf.Tensor
-    norms: Norms
 
 
 def value_at(schedule: Schedule, k: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -64,8 +63,9 @@ def differentiate(
         adjoints.append(solution.v)
         grads |= ending.read(term, cost, solution.v)
         norms.append(own)
-    hypergradient = HyperGradient(problem.value(terms, values), {name: grads[name] for name in hypers}, ending.state)
-    return Ended(hypergradient, adjoints, ending.t, {"residual": nest.norm(ending.system.residual), **_combined(norms)})
+    reported = {"residual": nest.norm(ending.system.residual), **_combined(norms)}
+    value, grads = problem.value(terms, values), {name: grads[name] for name in hypers}
+    return Ended(HyperGradient(value, grads, ending.state, reported), adjoints, ending.t)
 
 
 def train(problem: Problem, how: How, state: Nest, t: tf.Tensor, hypers: Hypers, k: tf.Tensor) -> tuple[Nest, tf.Tensor]:

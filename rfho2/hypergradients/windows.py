@@ -17,7 +17,7 @@ import tensorflow as tf
 from rfho2.batches import Stream
 from rfho2.core import errors, loops, nest
 from rfho2.core.compiled import Compiled
-from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
+from rfho2.core.types import HyperGradient, Hypers, Nest
 from rfho2.hypergradients.engine import OnlineEngine
 from rfho2.hypergradients.reverse import Sweep, pull_back
 from rfho2.problem import Cost, Problem
@@ -94,7 +94,7 @@ class Windows(OnlineEngine):
     Args:
       problem: what to differentiate; its training batches may be a stream.
       settings: see `rf.real_time`.
-      window: (carry, hypers, k, streamed) -> (result, carry, norms), to be compiled. `carry.state` and `carry.t` are s_t and
+      window: (carry, hypers, k, streamed) -> (result, carry), to be compiled. `carry.state` and `carry.t` are s_t and
         t, so that the result needs no state; `streamed` has the window's batches, stacked, or is () if they do not come from
         a stream.
       jit_compile: None tries XLA and falls back to the graph; True or False insists.
@@ -105,23 +105,19 @@ class Windows(OnlineEngine):
         described = {**settings._asdict(), "hyper_batch": length, "jit_compile": jit_compile}
         super().__init__(problem, {"method": "real_time", **described})
         self._window = settings
-        self._norms: Norms = {}
         self._stream = self.stream
         self._advance = Compiled(window, jit_compile)
         self._train = Compiled(self._trained, jit_compile=False)  # for a few windows only
-
-    @property
-    def norms(self) -> Norms:
-        """Norm of the sensitivity or of the adjoint in the last window."""
-        return self._norms
 
     def advance(self, carry: Any, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Any]:
         """`hyper_batch` more steps, and the hypergradient at their end on validation batch k."""
         hypers = errors.checked_hypers(hypers, self.problem.dynamics.params(carry.state))
         k = tf.convert_to_tensor(k, tf.int32)
         streamed = () if self._stream is None else self._next_batches(self._stream, int(carry.t))
-        result, carry, self._norms = self._advance(carry, hypers, k, streamed)
-        return self._complete(result, hypers, k)._replace(state=carry.state), carry
+        result, carry = self._advance(carry, hypers, k, streamed)
+        hypergradient = self._complete(result, hypers, k)._replace(state=carry.state)
+        self._norms = hypergradient.norms
+        return hypergradient, carry
 
     def trained(self, params: Nest, hypers: Hypers, windows: int) -> Nest:
         """The params after so many windows of training with these hypers, without hypergradients."""
@@ -162,9 +158,7 @@ class ReverseWindows(Windows):
     """
 
     def __init__(self, problem: Problem, settings: WindowSettings, jit_compile: bool | None):
-        def window(
-            carry: WindowCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest
-        ) -> tuple[HyperGradient, WindowCarry, Norms]:
+        def window(carry: WindowCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[HyperGradient, WindowCarry]:
             t, hypers, k, streamed = loops.unknown((carry.t, hypers, k, streamed))
             steps = settings.steps(t)
             end = t + steps
@@ -175,7 +169,7 @@ class ReverseWindows(Windows):
             grads = _with_initialisation(problem, carry, hypers, costs)
             value = problem.value(sweep.terms, [cost.value for cost in costs])
             norms = {"adjoint": nest.norm([cost.state for cost in costs])}
-            return HyperGradient(value, grads, ()), carry._replace(state=last, t=end), norms
+            return HyperGradient(value, grads, (), norms), carry._replace(state=last, t=end)
 
         super().__init__(problem, settings, window, jit_compile)
         self._start = Compiled(lambda params, hypers: _initialised(problem, params, hypers), jit_compile=False)

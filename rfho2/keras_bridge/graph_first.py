@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
+from rfho2.core.types import HyperGradient, Hypers, Nest
 from rfho2.hypergradients.engine import Engine, OnlineEngine
 
 GRAPH_STEPS = 500  # before XLA compiles the step, so that output comes at once
@@ -55,8 +55,3 @@ class GraphFirst(Engine):
     def jit_compiled(self) -> bool:
         """Whether XLA compiled the last hyper-batch."""
         return self._engine.jit_compiled
-
-    @property
-    def norms(self) -> Norms:
-        """Norm of the sensitivity or of the adjoint in the last hyper-batch."""
-        return self._engine.norms

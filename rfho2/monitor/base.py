@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import tensorflow as tf
@@ -12,11 +13,15 @@ from rfho2.core.types import HyperGradient, Hypers, Result, Run
 class Callback:
     """Watches a run. Override the methods you need; any object with some of these methods works too."""
 
+    def __init_subclass__(cls) -> None:
+        if "on_norms" in vars(cls):
+            warnings.warn("on_norms is deprecated; use hypergradient.norms.", DeprecationWarning, stacklevel=2)
+
     def on_start(self, run: Run) -> None:
         """Called before hyper-iteration `run.first`, which is not 0 in a resumed run."""
 
     def on_norms(self, k: int, norms: dict[str, float]) -> None:
-        """Called before `on_hyper_iteration` with the norm of the adjoint or sensitivity: growth warns of divergence."""
+        """Deprecated: use `hypergradient.norms` in `on_hyper_iteration`, before which this is called with the same norms."""
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
         """Called after the hypergradient at `hypers`, with the metrics as `extra`."""

@@ -28,7 +28,6 @@ class CSVLogger(Callback):
 
     def __init__(self, path: str | os.PathLike[str]):
         self._path = Path(path)
-        self._norms: dict[str, float] = {}
         self._titles: list[str] = []
         self._whole = False  # whether the file has the titles, and nothing that this run is going to repeat
         self._size = 0  # of the file up to the last row that is whole
@@ -44,13 +43,9 @@ class CSVLogger(Callback):
         except OSError as error:
             self._warn(error)
 
-    def on_norms(self, k: int, norms: dict[str, float]) -> None:
-        """Stores the norms for the next row."""
-        self._norms = norms
-
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
         """Appends the row of hyper-iteration k."""
-        row: dict[str, Any] = dict(rows.row(k, hypers, hypergradient, self._norms, extra))
+        row: dict[str, Any] = dict(rows.row(k, hypers, hypergradient, extra))
         texts = {name: value for name, value in extra.items() if isinstance(value, str) and name not in row}
         self._pending.append({_safe(name): _safe(value) for name, value in (row | texts).items()})
         self._write_pending()

@@ -51,17 +51,13 @@ class TensorBoard(Callback):
             tf.summary.text("configuration", "\n".join("    " + line for line in config.splitlines()))
             tf.summary.experimental.write_raw_pb(_layout().SerializeToString())
 
-    def on_norms(self, k: int, norms: dict[str, float]) -> None:
-        """Writes the norm of the adjoint or sensitivity."""
-        if norms and self._writer is not None:
-            self._write_scalars({f"{NORMS}/{name.removeprefix('norm of ')}": norm for name, norm in norms.items()}, k)
-
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
         """Writes the numbers of hyper-iteration k."""
         if self._writer is None:
             return
         named = {name.removeprefix("value/"): value for name, value in values(hypergradient).items()}
-        groups = {OBJECTIVE: named, HYPERS: hypers, HYPERGRADIENTS: hypergradient.grads, METRICS: extra}
+        norms = hypergradient.norms
+        groups = {OBJECTIVE: named, HYPERS: hypers, HYPERGRADIENTS: hypergradient.grads, METRICS: extra, NORMS: norms}
         tensors = {
             f"{group}/{name}": tf.convert_to_tensor(value)
             for group, quantities in groups.items()

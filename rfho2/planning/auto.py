@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
+from rfho2.core.types import HyperGradient, Hypers, Nest
 from rfho2.hypergradients.engine import Engine
 from rfho2.hypergradients.episodes import params_at
 from rfho2.planning.plan import Plan, check_steps, parse_bytes, plan
@@ -40,11 +40,6 @@ class AutoEngine(Engine):
     def jit_compiled(self) -> bool:
         """Whether XLA compiles the chosen engine; known after the first call."""
         return self._engine is None or self._engine.jit_compiled
-
-    @property
-    def norms(self) -> Norms:
-        """Those of the chosen engine."""
-        return {} if self._engine is None else self._engine.norms
 
     @property
     def afresh(self) -> bool:

@@ -26,12 +26,15 @@ def test_callbacks_are_called_at_the_start_at_every_hyper_iteration_and_at_the_e
 def test_callbacks_receive_the_norms_before_each_hyper_iteration():
     told = []
 
-    class Watch:
-        def on_norms(self, k, norms):
-            told.append((k, norms))
+    with pytest.warns(DeprecationWarning, match=r"hypergradient\.norms"):
 
-        def on_hyper_iteration(self, k, *_):
-            told.append(k)
+        class Watch(rf.Callback):
+            def on_norms(self, k, norms):
+                told.append((k, norms))
+
+            def on_hyper_iteration(self, k, hypers, hypergradient, extra):
+                assert told[-1][1] == {"norm of adjoint": float(hypergradient.norms["adjoint"])}
+                told.append(k)
 
     history = run(adam(), 2, callbacks=[Watch()]).history
     norms = [{"norm of adjoint": row["norm of adjoint"]} for row in history]

@@ -21,7 +21,7 @@ def advance(engine, times):
         hypergradient, carry = engine.advance(carry, hypers, k)
         compiled.append(engine.jit_compiled)
         values.append(float(hypergradient.grads["lr"]))
-        assert float(engine.norms["sensitivity"]) > 0
+        assert float(hypergradient.norms["sensitivity"]) > 0
     return compiled, values
 
 
