@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -163,6 +164,20 @@ class Stream:
     def restore(self, prefix: Path) -> None:
         """Returns the iterator to a position written by `save`."""
         tf.train.Checkpoint(iterator=self.iterator).read(str(prefix)).assert_consumed()
+
+    def check_resumable(self, directory: str | os.PathLike[str]) -> None:
+        """Requires that a run with checkpoints in this directory sees the same batches when it is resumed."""
+        if self.unseeded():
+            raise ValueError(
+                f"checkpoint_dir is {str(directory)!r}, but the streamed dataset is shuffled without a seed: a resumed run "
+                f"would see other batches. Give shuffle a seed, or run without checkpoint_dir."
+            )
+        if not self.can_be_saved():
+            raise ValueError(
+                f"checkpoint_dir is {str(directory)!r}, but TensorFlow cannot checkpoint the iterator of the streamed "
+                f"dataset (it cannot look into Python generators and py_function), so a resumed run would see other "
+                f"batches. Build the dataset from tensors or files, or run without checkpoint_dir."
+            )
 
     def can_be_saved(self) -> bool:
         """Whether TensorFlow can checkpoint this iterator."""

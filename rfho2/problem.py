@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -95,13 +95,23 @@ class Problem:
             return None
         return self.batches(t, tf.convert_to_tensor(k, tf.int32)) if of_episodes(self.batches) else self.batches(t)
 
+    def step(self, state: Nest, hypers: Hypers, t: tf.Tensor, k: int | tf.Tensor = 0) -> Nest:
+        """s_{t+1} from s_t, in hyper-iteration k."""
+        return self.dynamics.step(state, hypers, self.batch(t, k), t)
+
     def train(self, params: Nest, hypers: Hypers, steps: int | tf.Tensor | None = None, k: int | tf.Tensor = 0) -> Nest:
         """s_T, or s_steps, of hyper-iteration k: the training alone; for use inside a graph."""
+        start, steps = self.dynamics.init(params, hypers), self.steps if steps is None else steps
+        return loops.fold(lambda state, t: self.step(state, hypers, t, k), start, 0, steps)
 
-        def step(state: Nest, t: tf.Tensor) -> Nest:
-            return self.dynamics.step(state, hypers, self.batch(t, k), t)
+    def reading(self, streamed: Nest, begin: int | tf.Tensor) -> Problem:
+        """The same problem with those batches of its stream that were read beforehand: stacked, and from time `begin` on.
 
-        return loops.fold(step, self.dynamics.init(params, hypers), 0, self.steps if steps is None else steps)
+        A problem whose batches do not come from a stream stays as it is.
+        """
+        if not isinstance(self.batches, Stream):
+            return self
+        return replace(self, batches=lambda t: nest.map(lambda leaf: tf.gather(leaf, t - begin), streamed))
 
     def value(self, terms: Sequence[Term], values: Sequence[tf.Tensor]) -> Value:
         """A scalar for one objective, a dict for several."""

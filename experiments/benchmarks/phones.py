@@ -23,7 +23,7 @@ from data.speech.features import FEATURES, features
 from data.speech.phones import PHONES
 from experiments.common import timing
 from experiments.common.config import setting
-from experiments.common.plain_training import PlainTraining
+from experiments.common.plain_training import plain_training
 from experiments.phone_classification import network as phone_network
 from experiments.phone_classification.methods import TAUGHT
 from rfho2.planning import memory
@@ -84,7 +84,7 @@ def initial_params(data: phone_network.Speech, width: int) -> phone_network.Para
     return phone_network.initial_params(timit.WINDOW * FEATURES, data.table.shape[1], width, layers=4, seed=0)
 
 
-ENGINES: dict[str, Callable[[rf.Problem, int], Any]] = {"plain": PlainTraining, "real time": rf.real_time}
+ENGINES: dict[str, Callable[[rf.Problem, int], Any]] = {"plain": plain_training, "real time": rf.real_time}
 
 
 def times(width: int, steps: int, rounds: int) -> None:

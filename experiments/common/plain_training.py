@@ -7,10 +7,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.core import errors, loops, nest
-from rfho2.core.compiled import Compiled
-from rfho2.core.types import HyperGradient, Hypers, Nest
-from rfho2.hypergradients.engine import OnlineEngine
+from rfho2.core import loops, nest
+from rfho2.core.types import Hypers, Nest
+from rfho2.hypergradients.engine import MethodEngine
+from rfho2.hypergradients.method import Method
 
 fixed = rf.HyperUpdate(lambda hypers: (), lambda grads, opt_state, hypers: (dict(hypers), opt_state), {"method": "fixed"})
 """The update that leaves the hypers unchanged."""
@@ -23,31 +23,20 @@ class PlainCarry(NamedTuple):
     t: tf.Tensor
 
 
-class PlainTraining(OnlineEngine):
+def plain_training(problem: rf.Problem, hyper_batch: int, jit_compile: bool | None = None) -> MethodEngine:
     """Runs `hyper_batch` training steps per hyper-iteration and then evaluates the one objective; hypergradients are zero.
 
     It is `rf.real_time` without the sensitivity Z, for runs with fixed hypers that are compared with it.
     """
 
-    def __init__(self, problem: rf.Problem, hyper_batch: int, jit_compile: bool | None = None):
-        super().__init__(problem, {"method": "plain", "hyper_batch": hyper_batch, "jit_compile": jit_compile})
+    def start(params: Nest, hypers: Hypers) -> PlainCarry:
+        return PlainCarry(problem.dynamics.init(params, hypers), tf.constant(0))
 
-        def advance(c: PlainCarry, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, PlainCarry]:
-            def step(state: Nest, t: tf.Tensor) -> Nest:
-                return problem.dynamics.step(state, hypers, problem.batch(t), t)
+    def advance(c: PlainCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[rf.HyperGradient, PlainCarry]:
+        state = loops.fold(lambda state, t: problem.step(state, hypers, t), c.state, c.t, hyper_batch)
+        (term,) = problem.terms(hypers)
+        value = term.fn(problem.dynamics.params(state), hypers, term.batch(k))
+        return rf.HyperGradient(value, nest.zeros_like(dict(hypers)), ()), PlainCarry(state, c.t + hyper_batch)
 
-            state = loops.fold(step, c.state, c.t, hyper_batch)
-            (term,) = problem.terms(hypers)
-            value = term.fn(problem.dynamics.params(state), hypers, term.batch(k))
-            return HyperGradient(value, nest.zeros_like(dict(hypers)), state), PlainCarry(state, c.t + hyper_batch)
-
-        self._advance = Compiled(advance, jit_compile)
-
-    def start(self, params: Nest, hypers: Hypers) -> PlainCarry:
-        """s_0 and t = 0."""
-        return PlainCarry(self.initial_state(params, hypers), tf.constant(0))
-
-    def advance(self, carry: PlainCarry, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, PlainCarry]:
-        """Takes `hyper_batch` more steps."""
-        hypers = errors.checked_hypers(hypers, self.problem.dynamics.params(carry.state))
-        return self._advance(carry, hypers, tf.convert_to_tensor(k, tf.int32))
+    settings = {"method": "plain", "hyper_batch": hyper_batch, "jit_compile": jit_compile}
+    return MethodEngine(problem, settings, lambda *_: Method(start, advance), afresh=False)

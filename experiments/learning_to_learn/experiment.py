@@ -31,7 +31,7 @@ import tensorflow as tf
 import rfho2 as rf
 from experiments.common import statistics
 from experiments.common.config import setting
-from experiments.common.plain_training import PlainTraining, fixed
+from experiments.common.plain_training import fixed, plain_training
 from experiments.learning_to_learn import model
 from experiments.learning_to_learn.model import Params
 from experiments.learning_to_learn.tasks import Family
@@ -140,7 +140,7 @@ def pretrain(
     """Trains the weights on the tasks of `learn`, a step for each of its hyper-iterations."""
     problem = model.joint_training(config.family("training", shots), config.tasks)
     block = math.gcd(BLOCK, config.hyper_iterations)
-    tuner = rf.HyperOptimizer(PlainTraining(problem, block, jit_compile=False), fixed, callbacks)
+    tuner = rf.HyperOptimizer(plain_training(problem, block, jit_compile=False), fixed, callbacks)
     blocks = config.hyper_iterations // block
     result = tuner.run(weights, {"rate": config.pretraining_rate}, blocks, directory, resume)
     return problem.dynamics.params(result.state)

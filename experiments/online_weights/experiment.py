@@ -31,7 +31,7 @@ from data import mnist
 from experiments.common import networks
 from experiments.common.config import setting
 from experiments.common.figures import slug
-from experiments.common.plain_training import PlainTraining, fixed
+from experiments.common.plain_training import fixed, plain_training
 from rfho2.core.types import Hypers, Nest
 
 ONLINE, ONES, ORACLE = "learned online", "all 1", "oracle: 0 for wrong labels"
@@ -133,7 +133,7 @@ class Trainer:
         self.problem = training_problem(config, data, learning_rate, seed)
         self.params = networks.layers((784, config.hidden, mnist.CLASSES), np.random.default_rng(seed))
         self.epoch = len(data.train.labels) // config.batch_size
-        self._plain = PlainTraining(self.problem, self.epoch, jit_compile)
+        self._plain = plain_training(self.problem, self.epoch, jit_compile)
         self._windows = functools.cache(lambda steps: rf.real_time(self.problem, steps, None, jit_compile, mode="reverse"))
 
     def held(self, weights: np.ndarray, name: str) -> rf.Result:

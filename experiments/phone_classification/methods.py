@@ -13,7 +13,7 @@ from tensorflow.experimental.dtensor import Mesh
 
 import rfho2 as rf
 from experiments.common.networks import Params
-from experiments.common.plain_training import PlainTraining, fixed
+from experiments.common.plain_training import fixed, plain_training
 from experiments.phone_classification import network
 from experiments.phone_classification.config import PhoneTraining
 from experiments.phone_classification.network import Speech
@@ -61,7 +61,7 @@ class Trainer:
         self.metrics = _metrics(self.problem, data)
         inputs, outputs = data.inputs(data.train[:1]).shape[1], data.table.shape[1]
         self.params = network.initial_params(inputs, outputs, training.width, training.layers, seed)
-        self.plain = PlainTraining(self.problem, training.hyper_batch, jit_compile)
+        self.plain = plain_training(self.problem, training.hyper_batch, jit_compile)
         if mesh is None:
             self.tuned: rf.Engine = rf.real_time(
                 self.problem, training.hyper_batch, training.carry, jit_compile, discount=discount

@@ -31,6 +31,7 @@ class Compiled:
     Args:
       function: of tensors and nests of tensors.
       jit_compile: None tries XLA; True or False insists.
+      falls_back: False raises the error where XLA fails, for a caller that knows better than to use the graph.
 
     Attributes:
       graph, xla: the two as `tf.function`s; they share their trace.
@@ -38,12 +39,13 @@ class Compiled:
       delayed: whether it runs as a graph for now, because compiling would not pay yet.
     """
 
-    def __init__(self, function: Callable[..., Any], jit_compile: bool | None = None):
+    def __init__(self, function: Callable[..., Any], jit_compile: bool | None = None, falls_back: bool = True):
         graph = self.graph = graph_function(function)
         self.xla = graph_function(lambda *args: graph(*args), jit_compile=True)
         self.delayed = False
         self._xla_wanted = jit_compile is not False
-        self._undecided = self._may_fall_back = jit_compile is None
+        self._undecided = jit_compile is None
+        self._may_fall_back = falls_back and jit_compile is None
 
     @property
     def jit_compiled(self) -> bool:
@@ -71,7 +73,7 @@ class Compiled:
         try:
             return self.xla(*args)
         except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError) as error:
-            if not (self._may_fall_back and _is_xlas(error)):
+            if not (self._may_fall_back and is_xlas(error)):
                 raise
             warnings.warn(
                 f"XLA cannot compile {_culprit(error.message)}; running as a plain graph, which is slower. "
@@ -124,7 +126,7 @@ def graph_function(function: Callable[..., Any], **settings: Any) -> Any:
     return tf.function(functools.partial(function), autograph=False, **settings)
 
 
-def _is_xlas(error: tf.errors.OpError) -> bool:
+def is_xlas(error: tf.errors.OpError) -> bool:
     """Whether it is XLA that cannot compile, and not the user's code or the device that fails."""
     if isinstance(error, tf.errors.InternalError):
         return bool(BROKEN.search(error.message)) and not DEVICE.search(error.message)

@@ -244,4 +244,6 @@ def with_story(error: DivergenceError, setbacks: tuple[str, ...]) -> DivergenceE
         f"{error} The run had backed off {len(setbacks)} times before:\n{story}",
         error.iteration,
         error.result,
+        error.finite,
+        error.what,
     )

@@ -70,6 +70,11 @@ def write_slot(slots: Slots, index: tf.Tensor, value: Nest) -> Slots:
     return tuple(array.write(index, leaf) for array, leaf in zip(slots, nest.flatten(value), strict=True))
 
 
+def stack_slots(slots: Slots, structure: Nest) -> Nest:
+    """What all slots hold, along a new first axis; zeros in those that were never written."""
+    return nest.pack(structure, [array.stack() for array in slots])
+
+
 class Trajectory(NamedTuple):
     """s_start, ..., s_{start + steps - 1}: one TensorArray per leaf of the state."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,36 +20,41 @@ def norm_name(name: str) -> str:
     return f"norm of {name}" if name in CARRIERS else name
 
 
-def objective_values(hypergradient: HyperGradient) -> dict[str, float]:
+def numbers(hypers: Hypers, hypergradient: HyperGradient) -> dict[str, tf.Tensor]:
+    """The numbers of a hyper-iteration in float64: of an array its norm, as "norm of <name>"; of a scalar the number itself.
+
+    "value" is the objective; with several objectives it is their sum, and each is "value/<name>". A hyper cannot hide it.
+    """
+    values = objective_values(hypergradient)
+    grads = {f"hypergradient/{name}": grad for name, grad in hypergradient.grads.items()}
+    norms = {norm_name(name): tf.cast(norm, tf.float64) for name, norm in hypergradient.norms.items()}
+    return {**values, **_numbers(hypers), **_numbers(grads), **norms, **values}
+
+
+def objective_values(hypergradient: HyperGradient) -> dict[str, tf.Tensor]:
     """ "value", and with several objectives also "value/<name>" of each; "value" is then their sum."""
     if not isinstance(hypergradient.value, dict):
-        return {"value": float(hypergradient.value)}
-    each = {f"value/{name}": float(value) for name, value in hypergradient.value.items()}
-    return {"value": float(sum(each.values())), **each}
+        return {"value": tf.cast(hypergradient.value, tf.float64)}
+    each = {f"value/{name}": tf.cast(value, tf.float64) for name, value in hypergradient.value.items()}
+    return {"value": functools.reduce(tf.add, each.values()), **each}
 
 
-def norms(hypergradient: HyperGradient) -> Row:
-    """What an engine reports of a hypergradient, by its name in the history."""
-    return {norm_name(name): float(norm) for name, norm in hypergradient.norms.items()}
+def row(k: int, found: Mapping[str, Any], extra: Mapping[str, Any]) -> Row:
+    """Hyper-iteration k as a row: its `numbers`, and those of the metrics that are numbers; a metric cannot hide a value."""
+    floats = {name: float(number) for name, number in found.items()}
+    reserved = {"iteration": k, **{name: number for name, number in floats.items() if name.partition("/")[0] == "value"}}
+    return {**reserved, **floats, **_scalar_metrics(extra), **reserved}
 
 
-def row(k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> Row:
-    """The numbers of hyper-iteration k: of an array its norm, as "norm of <name>"; of a scalar the number, with its sign.
-
-    A hyper or metric cannot hide what the driver itself reports under the same name.
-    """
-    reserved = {"iteration": k, **objective_values(hypergradient)}
-    grads = {f"hypergradient/{name}": grad for name, grad in hypergradient.grads.items()}
-    return {**reserved, **_numbers(hypers), **_numbers(grads), **norms(hypergradient), **_scalar_metrics(extra), **reserved}
-
-
-def _numbers(arrays: Mapping[str, Any]) -> Row:
+def _numbers(arrays: Mapping[str, Any]) -> dict[str, tf.Tensor]:
     return {
-        name if np.ndim(array) == 0 else f"norm of {name}": float(array) if np.ndim(array) == 0 else float(tf.norm(array))
+        name if array.shape.rank == 0 else f"norm of {name}": tf.cast(tf.norm(array), tf.float64)
+        if array.shape.rank
+        else tf.cast(array, tf.float64)
         for name, array in arrays.items()
     }
 
 
-def _scalar_metrics(extra: dict[str, Any]) -> Row:
+def _scalar_metrics(extra: Mapping[str, Any]) -> Row:
     arrays = {name: np.asarray(value) for name, value in extra.items()}
     return {name: float(array) for name, array in arrays.items() if array.ndim == 0 and array.dtype.kind in "biuf"}

@@ -6,6 +6,7 @@ the training itself: it suits many hypers and small states, as data parallelism 
 
 from __future__ import annotations
 
+import functools
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,54 +22,59 @@ from rfho2.distribute import watchdog
 from rfho2.distribute.consensus import Consensus
 from rfho2.distribute.dtensor_function import DTensorFunction
 from rfho2.distribute.placement import BATCH, gather, ordinary, whole
-from rfho2.hypergradients.engine import OfflineEngine
-from rfho2.hypergradients.real_time import RealTimeEngine
+from rfho2.hypergradients.engine import MethodEngine, Processes
+from rfho2.hypergradients.method import Method, from_the_start
+from rfho2.hypergradients.real_time import forward_windows
 from rfho2.hypergradients.sensitivity import (
     Directions,
     Pushed,
-    Tangent,
+    StackedColumns,
     balanced_chunk,
     count_columns,
     directions,
     hypergradient_of,
-    push_steps,
-    start_tangent,
+    push_in_chunks,
 )
-from rfho2.hypergradients.windows import WindowSettings, window_settings
+from rfho2.hypergradients.windows import WindowSettings, window_engine, window_settings
 from rfho2.problem import Problem
 
 
-class ColumnShare:
+class ColumnShare(Processes):
     """The columns that belong to this process, and the exchange of what each process computed along its columns.
 
     Args:
       mesh: all processes, with one device each, along `batch`.
+      each_writes: whether every process writes checkpoints, because each carries its own columns; otherwise the first does.
     """
 
-    def __init__(self, mesh: dtensor.Mesh):
+    def __init__(self, mesh: dtensor.Mesh, each_writes: bool):
         if mesh.num_local_devices() != 1 or mesh.dim_names != [BATCH]:
             raise ValueError(
                 f"mesh is {mesh}; columns are divided over processes with one device each: use rf.distribute.mesh()."
             )
-        self.mesh, self.processes, self.own = mesh, dtensor.num_clients(), dtensor.client_id()
-        self.settings = {"process": self.own, "processes": self.processes}
-        self.consensus = Consensus()
+        self.mesh, self.number, self.own = mesh, dtensor.num_clients(), dtensor.client_id()
+        self.writes = each_writes or self.own == 0
+        self._consensus = Consensus()
         self._together = DTensorFunction(lambda rows: whole(rows, mesh))
+
+    def agreed(self, own: Signal) -> Signal:
+        """The signal of any process."""
+        return self._consensus.among_all(own)
 
     def columns_each(self, hypers: Hypers) -> int:
         """Columns per process; the last processes may have zero columns among theirs."""
-        return -(-count_columns(hypers) // self.processes)
+        return -(-count_columns(hypers) // self.number)
 
     def gathered(self, pushed: Pushed, hypers: Hypers, k: tf.Tensor) -> Pushed:
         """The readings along all columns and the squares of all of Z, from those of each process."""
         products = np.stack([reading.products for reading in pushed.readings])
-        told = self.consensus.row((dict(hypers), k))
+        told = self._consensus.row((dict(hypers), k))
         row = np.concatenate([told, [np.float64(pushed.squares)], products.ravel()])[None]
         layout = dtensor.Layout.batch_sharded(self.mesh, BATCH, 2)
         with watchdog.together():
             rows = ordinary(self._together(dtensor.pack([tf.constant(row)], layout))).numpy()
-        self.consensus.receive(rows[:, :2])
-        every = rows[:, 3:].reshape(self.processes, *products.shape).swapaxes(0, 1).reshape(len(products), -1)
+        self._consensus.receive(rows[:, :2])
+        every = rows[:, 3:].reshape(self.number, *products.shape).swapaxes(0, 1).reshape(len(products), -1)
         readings = [
             reading._replace(products=tf.constant(along, reading.products.dtype))
             for reading, along in zip(pushed.readings, every, strict=True)
@@ -78,7 +84,7 @@ class ColumnShare:
 
 def forward_columns(
     problem: Problem, mesh: dtensor.Mesh, chunk: int | None = None, jit_compile: bool | None = None
-) -> ForwardColumns:
+) -> MethodEngine:
     """`rf.forward`, with the columns of Z divided over the processes of the mesh.
 
     Args:
@@ -88,51 +94,21 @@ def forward_columns(
     """
     if chunk is not None:
         chunk = errors.check_count("chunk", chunk)
-    return ForwardColumns(problem, ColumnShare(mesh), chunk, jit_compile)
+    share = ColumnShare(mesh, each_writes=False)
 
+    def make(problem: Problem, *_: Any) -> Method:
+        def push(params: Nest, hypers: Hypers, k: tf.Tensor) -> Pushed:
+            each = share.columns_each(hypers)
+            size = min(chunk or balanced_chunk(each), each)
+            filled = -(-each // size) * size  # as many columns as fill the chunks of a process
+            pushed = push_in_chunks(problem, params, hypers, k, share.own * filled, filled, size)
+            return pushed._replace(tangent=pushed.tangent._replace(sensitivity=StackedColumns(())))
 
-class ForwardColumns(OfflineEngine):
-    """See `forward_columns`."""
+        return from_the_start(push, complete=functools.partial(_completed, problem, share))
 
-    def __init__(self, problem: Problem, share: ColumnShare, chunk: int | None, jit_compile: bool | None):
-        self._share, self._chunk = share, chunk
-
-        def push(params: Nest, hypers: Hypers, k: tf.Tensor, begin: tf.Tensor) -> Pushed:
-            assert problem.steps is not None
-            along = directions(hypers, begin, self._chunk_size(hypers))
-            tangent = start_tangent(problem, params, hypers, along)
-            pushed = push_steps(problem, tangent, hypers, along, k, 0, problem.steps, lambda t: problem.batch(t, k))
-            return pushed._replace(tangent=pushed.tangent._replace(sensitivity=()))
-
-        super().__init__(problem, push, {"method": "forward", "chunk": chunk, "processes": share.processes}, jit_compile)
-
-    @property
-    def writes(self) -> bool:
-        """Whether this is the process that writes: the first one."""
-        return self._share.own == 0
-
-    def agreed(self, own: Signal) -> Signal:
-        """The signal of any process."""
-        return self._share.consensus.among_all(own)
-
-    def _hypergradient(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
-        """The hypergradient from the columns of all processes."""
-        size = self._chunk_size(hypers)
-        total = -(-self._share.columns_each(hypers) // size) * size  # as many columns as fill the chunks of a process
-        begins = range(self._share.own * total, (self._share.own + 1) * total, size)
-        parts: list[Pushed] = [self._compiled(params, hypers, k, tf.constant(begin)) for begin in begins]
-        readings = [
-            same[0]._replace(products=tf.concat([reading.products for reading in same], 0))
-            for same in zip(*(part.readings for part in parts), strict=True)
-        ]
-        own = parts[0]._replace(readings=readings, squares=tf.add_n([part.squares for part in parts]))
-        hypergradient = hypergradient_of(self.problem, hypers, self._share.gathered(own, hypers, k))
-        self._norms = hypergradient.norms
-        return hypergradient
-
-    def _chunk_size(self, hypers: Hypers) -> int:
-        each = self._share.columns_each(hypers)
-        return min(self._chunk or balanced_chunk(each), each)
+    settings = {"method": "forward", "chunk": chunk, "processes": share.number}
+    settings |= {"steps": problem.steps, "jit_compile": jit_compile}
+    return MethodEngine(problem, settings, make, afresh=True, processes=share)
 
 
 def real_time_columns(
@@ -143,7 +119,7 @@ def real_time_columns(
     jit_compile: bool | None = None,
     *,
     discount: float = 1.0,
-) -> RealTimeColumns:
+) -> MethodEngine:
     """`rf.real_time` in forward mode, with the columns of Z divided over the processes of the mesh.
 
     Each process carries its own columns, and so writes its own checkpoints, in a directory of its own. Call
@@ -157,33 +133,23 @@ def real_time_columns(
     if isinstance(problem.batches, Stream):
         raise TypeError("batches is a stream, which every process would read for itself; use rf.batches.shuffled.")
     settings = window_settings(hyper_batch, carry, discount, "forward")
-    return RealTimeColumns(problem, settings, ColumnShare(mesh), jit_compile)
+    share = ColumnShare(mesh, each_writes=True)
+
+    def along(hypers: Hypers) -> Directions:
+        each = share.columns_each(hypers)
+        return directions(hypers, share.own * each, each)
+
+    def make(problem: Problem, settings: WindowSettings) -> Method:
+        method = forward_windows(problem, settings, along, whole=False)
+        return method._replace(complete=functools.partial(_completed, problem, share))
+
+    others = {"process": share.own, "processes": share.number}
+    return window_engine(problem, settings, make, jit_compile, share, others)
 
 
-class RealTimeColumns(RealTimeEngine):
-    """See `real_time_columns`."""
-
-    def __init__(self, problem: Problem, settings: WindowSettings, share: ColumnShare, jit_compile: bool | None):
-        super().__init__(problem, settings, jit_compile)
-        self._share = share
-        self.settings |= share.settings
-
-    def agreed(self, own: Signal) -> Signal:
-        """The signal of any process."""
-        return self._share.consensus.among_all(own)
-
-    def _directions(self, hypers: Hypers) -> Directions:
-        """Those of the columns of this process."""
-        each = self._share.columns_each(hypers)
-        return directions(hypers, self._share.own * each, each)
-
-    def _read(self, hypers: Hypers, pushed: Pushed) -> Any:
-        """The readings along the columns of this process, to be exchanged."""
-        return pushed._replace(tangent=Tangent((), ()))
-
-    def _complete(self, result: Pushed, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
-        """The hypergradient from the columns of all processes."""
-        return hypergradient_of(self.problem, hypers, self._share.gathered(result, hypers, k))
+def _completed(problem: Problem, share: ColumnShare, pushed: Pushed, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
+    """The hypergradient from the columns of all processes."""
+    return hypergradient_of(problem, hypers, share.gathered(pushed, hypers, k))
 
 
 def same_checkpoint(directory: Path, mesh: dtensor.Mesh) -> None:

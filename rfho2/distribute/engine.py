@@ -9,20 +9,20 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from rfho2.batches import Stream
-from rfho2.core import errors, nest
-from rfho2.core.types import HyperGradient, Hypers, Nest, Signal
+from rfho2.core import nest
+from rfho2.core.compiled import Compiled
+from rfho2.core.types import Nest, Signal
 from rfho2.distribute import watchdog
 from rfho2.distribute.cluster import chief
 from rfho2.distribute.consensus import Consensus
 from rfho2.distribute.dtensor_function import DTensorFunction
 from rfho2.distribute.placement import ordinary, replicate, whole
-from rfho2.hypergradients import episodes
-from rfho2.hypergradients.engine import Engine, as_engine
+from rfho2.hypergradients.engine import Engine, MethodEngine, Processes
 
 SMALL = 64  # entries: DTensor treats smaller tensors of some dtypes as constants, and would lower again for other values
 
 
-def on_mesh(engine: Engine, mesh: dtensor.Mesh) -> MeshEngine:
+def on_mesh(engine: Engine, mesh: dtensor.Mesh) -> MethodEngine:
     """The engine, with its inputs replicated to the mesh and its results gathered.
 
     The data divide the work: make the batches with `shard` or `split`. All processes compute the same hypergradient, and so
@@ -32,96 +32,53 @@ def on_mesh(engine: Engine, mesh: dtensor.Mesh) -> MeshEngine:
       engine: `rf.reverse(problem)`, `rf.forward(problem)`, `rf.real_time(problem, ...)` or `rf.implicit(problem)`.
       mesh: the mesh of the data.
     """
+    if not isinstance(engine, MethodEngine):
+        raise TypeError(
+            f"engine is {type(engine).__name__}; a mesh runs rf.reverse, rf.forward, rf.real_time and rf.implicit."
+        )
     if isinstance(engine.problem.batches, Stream):
         raise TypeError(
             "batches is a stream, which every process would read for itself; use split(rf.batches.shuffled(...))."
         )
     if engine.settings.get("solver") == "bicgstab":  # TensorFlow 2.21 ends with a segmentation fault
         raise ValueError("solver is 'bicgstab', which DTensor cannot run; use solver='normal' or 'cg'.")
-    return MeshEngine(as_engine(engine), mesh)
+    return MethodEngine(engine.problem, dict(engine.settings), engine.make, engine.afresh, OnMesh(mesh))
 
 
-class MeshEngine(Engine):
-    """See `on_mesh`."""
+class OnMesh(Processes):
+    """All processes of a mesh, which compute one hypergradient together; the first one writes."""
 
-    def __init__(self, engine: Engine, mesh: dtensor.Mesh):
-        super().__init__(engine.problem, dict(engine.settings))
-        self.engine, self.mesh = engine, mesh
-        self._consensus = Consensus()
-        self._call = self._lowered(engine)
-        self._start = self._lowered(engine.start)
-        self._advance = self._lowered(engine.advance)
-
-    @property
-    def jit_compiled(self) -> bool:
-        """Whether XLA compiles the engine; known after the first call."""
-        return self.engine.jit_compiled
-
-    @property
-    def afresh(self) -> bool:
-        """Whether every hyper-iteration trains from the start."""
-        return self.engine.afresh
-
-    @property
-    def writes(self) -> bool:
-        """Whether this is the process that writes checkpoints and logs; otherwise every process would write them."""
-        return chief()
+    def __init__(self, mesh: dtensor.Mesh):
+        self.mesh, self.writes, self._consensus = mesh, chief(), Consensus()
 
     def agreed(self, own: Signal) -> Signal:
         """The signal of any process."""
         return self._consensus.among_all(own)
 
-    def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
-        """The hypergradient of training from `params` with `hypers`; k selects the validation batch."""
-        first = episodes.params_at(params, 0)
-        hypers = errors.checked_hypers(hypers, first)
-        hypergradient = self._run(self._call, episodes.carried(params, first), hypers, tf.convert_to_tensor(k, tf.int32))
-        self._norms = hypergradient.norms
-        return hypergradient
+    def over(self, function: Compiled) -> Callable[..., Any]:
+        """The function (carry or params, hypers, ...) of ordinary tensors, computed on the mesh."""
 
-    def start(self, params: Nest, hypers: Hypers) -> Nest:
-        """What the first hyper-iteration starts from."""
-        first = episodes.params_at(params, 0)
-        return self._run(self._start, episodes.carried(params, first), errors.checked_hypers(hypers, first))
-
-    def advance(self, carry: Nest, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Nest]:
-        """Hyper-iteration k."""
-        hypers = errors.checked_hypers(hypers, episodes.example(carry))
-        hypergradient, carry = self._run(self._advance, carry, hypers, tf.convert_to_tensor(k, tf.int32))
-        self._norms = hypergradient.norms
-        return hypergradient, carry
-
-    def initial_state(self, params: Nest, hypers: Hypers) -> Nest:
-        """s_0."""
-        return self.engine.initial_state(params, hypers)
-
-    def forget(self, carry: Nest) -> Nest:
-        """The same training without memory of earlier hypers."""
-        return self.engine.forget(carry)
-
-    def _lowered(self, function: Callable[..., Any]) -> DTensorFunction:
-        """A method of the engine as a function of replicated tensors on the mesh."""
-
-        def run(dtypes: tuple[str, ...], told: tf.Tensor, *args: Nest) -> Any:
+        def lowered(dtypes: tuple[str, ...], told: tf.Tensor, *args: Nest) -> Any:
             leaves = [tf.cast(leaf, dtype) for leaf, dtype in zip(nest.flatten(args), dtypes, strict=True)]
-            result = function(*nest.pack(args, leaves))
-            return whole((told, result), self.mesh)
+            return whole((told, function(*nest.pack(args, leaves))), self.mesh)
 
-        return DTensorFunction(run)
+        on_devices = DTensorFunction(lowered)
 
-    def _run(self, function: DTensorFunction, *args: Nest) -> Any:
-        args = nest.map(tf.convert_to_tensor, args)
-        dtypes = tuple(leaf.dtype.name for leaf in nest.flatten(args))
-        placed = replicate(nest.map(_widened, args), self.mesh)
-        layout = dtensor.Layout.batch_sharded(self.mesh, self.mesh.dim_names[0], 2)
-        row = tf.constant(self._consensus.row(args[1:])[None])
-        told = dtensor.pack([row] * self.mesh.num_local_devices(), layout)
-        with watchdog.together():
-            with dtensor.default_mesh(self.mesh):
-                returned = function(dtypes, told, *placed)
-            rows, result = ordinary(returned)
-        self._consensus.receive(rows.numpy())
-        return result
+        def run(*args: Nest) -> Any:
+            args = nest.map(tf.convert_to_tensor, args)
+            dtypes = tuple(leaf.dtype.name for leaf in nest.flatten(args))
+            placed = replicate(nest.map(_widened, args), self.mesh)
+            layout = dtensor.Layout.batch_sharded(self.mesh, self.mesh.dim_names[0], 2)
+            row = tf.constant(self._consensus.row(args[1:])[None])
+            told = dtensor.pack([row] * self.mesh.num_local_devices(), layout)
+            with watchdog.together():
+                with dtensor.default_mesh(self.mesh):
+                    returned = on_devices(dtypes, told, *placed)
+                rows, result = ordinary(returned)
+            self._consensus.receive(rows.numpy())
+            return result
+
+        return run
 
 
 def _widened(leaf: tf.Tensor) -> tf.Tensor:

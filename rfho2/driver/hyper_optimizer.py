@@ -1,11 +1,11 @@
-"""The one Python loop: hypergradient, divergence check, update of the hypers, metrics, callbacks, checkpoint, repeat."""
+"""The one Python loop: hyper-iterations, what to do about a divergence, metrics, callbacks, checkpoint, repeat."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,19 @@ import tensorflow as tf
 from rfho2.core import errors, nest, rows
 from rfho2.core.types import Best, HyperGradient, Hypers, Nest, Result, Run
 from rfho2.driver import fingerprint, locks, prediction, preemption, recovery
+from rfho2.driver.calls import Called, Calls
 from rfho2.driver.checkpoint_store import Store, digest
+from rfho2.driver.iteration import MOST, SPOILED, Rule, unknown_score
 from rfho2.driver.projected_adam import HyperUpdate
-from rfho2.driver.run_state import LastGood, RunState
-from rfho2.hypergradients.engine import Engine, as_engine
+from rfho2.driver.run_state import RunState
+from rfho2.hypergradients.adapter import as_engine
+from rfho2.hypergradients.engine import Engine
 from rfho2.hypergradients.episodes import carried, params_at
 
 Metrics = Callable[[Nest, Hypers, int], dict[str, Any]]
 """(state, hypers, k) -> anything worth watching."""
+
+CLOCK = ("iteration", "seconds")  # numbers of the history that no hyper-iteration computes
 
 Stop = Callable[[list[dict[str, float]]], bool]
 """history -> whether to end the run."""
@@ -51,6 +56,10 @@ class HyperOptimizer:
         the next value is accepted as it is.
       clip: the largest norm, over all hypers together, of the hypergradient used for an update; longer ones are scaled down,
         so that one extreme hypergradient does not spoil the optimiser's moments. The history has the unclipped one.
+      iterations_per_call: hyper-iterations that run in one compiled call, at most 64. It never changes results. None chooses
+        as many as take about a quarter of a second, and one where something has to look in between: `metrics`, `stop`,
+        `limit`, a stream of batches, params that are a function, an engine of your own, and callbacks, unless they say
+        `needs_state = False`, as rfho2's do. A number insists, and is refused there.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: (w - 1.0) ** 2
@@ -72,6 +81,7 @@ class HyperOptimizer:
         on_divergence: str | recovery.Retry = "raise",
         limit: Callable[[list[dict[str, float]]], float] | None = None,
         clip: float | None = None,
+        iterations_per_call: int | None = None,
     ):
         self.engine = as_engine(engine)
         if not hasattr(optimizer, "update"):
@@ -84,14 +94,18 @@ class HyperOptimizer:
             )
         if clip is not None and not clip > 0:
             raise ValueError(f"clip is {clip!r}; it has to be positive, or None for unclipped hypergradients.")
+        if iterations_per_call is not None:
+            errors.check_count("iterations_per_call", iterations_per_call, most=MOST)
         self.optimizer = optimizer
         self.clip = clip
+        self.iterations_per_call = iterations_per_call
         self.on_divergence = on_divergence
         self.limit = limit
         self.callbacks = tuple(callbacks)
         self._told: tuple[Any, ...] = ()  # the callbacks of the current run
         self.metrics = metrics
         self.best_by = best_by
+        self._needs_tensors = bool(self.callbacks) or metrics is not None or best_by in CLOCK
         self.stop = stop
 
     def run(
@@ -134,7 +148,8 @@ class HyperOptimizer:
         initial = {**fingerprint.of_params(start), "initial hypers": digest(hypers)}
         graphs = fingerprint.of_problem(self.engine.problem, first, hypers)
         store = Store(checkpoint_dir, {**config, "state": nest.signature(run_state.state), **initial, **graphs}, keep)
-        self._check_stream(store)
+        if self.engine.stream is not None:
+            self.engine.stream.check_resumable(checkpoint_dir)
         if not self.engine.writes:  # every process of a mesh resumes from the same checkpoint, which one of them writes
             run_state = self._load(store, run_state) if resume else run_state
             return self._run(run_state, iterations, config, None, checkpoint_every)
@@ -152,13 +167,17 @@ class HyperOptimizer:
     def _run(self, now: RunState, iterations: int, config: dict[str, Any], store: Store | None, every: int) -> Result:
         """The remaining hyper-iterations."""
         number = None  # of the signal that ends the run
+        calls = Calls(self.engine, self._rule(), now, self.iterations_per_call, self._one_at_a_time())
         self._told = (*self.callbacks, prediction.Check(self.engine, now.carry))
         try:
             self._tell("on_start", Run(now.k, iterations, now.hypers, config))
             with preemption.noticed() as own:
                 signal = self.engine.agreed(own)
                 while number is None and not self._over(now, iterations):
-                    k, now = now.k, self._attempt(now, store, every)
+                    left = min(iterations - now.k, iterations if store is None else every - now.k % every)
+                    k, (now, error) = now.k, self._advance(calls, now, calls.length(left))
+                    if error is not None:
+                        now = self._recovered(now, error, store, every)
                     if now.k > k:
                         number = signal()
                         last = number is not None or self._over(now, iterations)
@@ -172,17 +191,36 @@ class HyperOptimizer:
             self._tell("on_end", now.result)
         return now.result
 
-    def _attempt(self, now: RunState, store: Store | None, every: int) -> RunState:
-        """The state after hyper-iteration k; if it diverges, the state from which to repeat it."""
-        try:
-            return self._iterate(now)
-        except errors.DivergenceError as error:
-            retry = recovery.retry_from(now, error, self.on_divergence, self.engine, self.optimizer)
-            if retry is None:
-                if store is not None and now.k % every and self.engine.stream is None:
-                    self._save(store, now)
-                raise errors.with_story(error, now.setbacks) from None
-            return retry
+    def _advance(self, calls: Calls, now: RunState, n: int) -> tuple[RunState, errors.DivergenceError | None]:
+        """The state after at most n hyper-iterations, and the error of the next one if it diverges."""
+        began = time.perf_counter()
+        limit = np.inf if self.limit is None or now.in_a_row >= recovery.PATIENCE else self.limit(now.history)
+        called = calls.run(now, n, limit)
+        # The time of the algorithm alone, without metrics and callbacks; never negative, even if a clock is set back.
+        each = max(0.0, time.perf_counter() - began) / max(1, len(called.told))
+        seconds, after, history = now.history[-1]["seconds"] if now.history else 0.0, called.now, list(now.history)
+        for i, told in enumerate(called.told):
+            last, seconds = i == len(called.told) - 1, seconds + each
+            hypers, (value, grads, _, norms) = nest.map(tf.constant, told[:2]) if self._needs_tensors else told[:2]
+            hypergradient = HyperGradient(value, grads, after.state if last else None, norms)
+            extra = dict(self.metrics(hypergradient.state, hypers, now.k + i)) if self.metrics else {}
+            row = {**rows.row(now.k + i, told.numbers, extra), "seconds": seconds}
+            if self._rule().best_by != self.best_by:
+                after = after._replace(best=self._better(now, hypers, hypergradient, row))
+            self._tell("on_norms", now.k + i, {rows.norm_name(name): float(norm) for name, norm in norms.items()})
+            self._tell("on_hyper_iteration", now.k + i, hypers, hypergradient, extra)
+            history.append(row)
+        after = after._replace(history=history)
+        return after, None if called.failed is None else _diverged(after, called, limit)
+
+    def _recovered(self, now: RunState, error: errors.DivergenceError, store: Store | None, every: int) -> RunState:
+        """The state from which to repeat hyper-iteration k, which diverged; raises if there is nothing left to try."""
+        retry = recovery.retry_from(now, error, self.on_divergence, self.engine, self.optimizer)
+        if retry is None:
+            if store is not None and now.k % every and self.engine.stream is None:
+                self._save(store, now)
+            raise errors.with_story(error, now.setbacks) from None
+        return retry
 
     def _over(self, now: RunState, iterations: int) -> bool:
         return now.k >= iterations or (self.stop is not None and self.stop(now.history))
@@ -192,47 +230,30 @@ class HyperOptimizer:
         state = self.engine.initial_state(params, hypers)
         return RunState(0, hypers, self.optimizer.init(hypers), carry, state, None, [])
 
-    def _iterate(self, now: RunState) -> RunState:
-        """Hyper-iteration k."""
-        began = time.perf_counter()
-        hypergradient, carry = self.engine.advance(now.carry, now.hypers, now.k)
-        norms = rows.norms(hypergradient)
-        self._check_divergence(now, hypergradient, norms)
-        grads = dict(hypergradient.grads) if self.clip is None else _clipped(hypergradient.grads, self.clip)
-        if self.optimizer.relative:
-            values = [row["value"] for row in now.history] + [rows.objective_values(hypergradient)["value"]]
-            grads = _relative(grads, [float(value) for value in values])
-        hypers, opt_state = self.optimizer.update(grads, now.opt_state, now.hypers)
-        # Adam squares what it is given, and would stand still for good. What is infinite by intent was so before.
-        if _finite(nest.flatten(now.opt_state)) and not _finite(nest.flatten((hypers, opt_state))):
-            quantities = {"optimiser's state": np.inf, **_prefixed("hypergradient of ", grads), **norms}
-            raise errors.diverged(now.k, quantities, now.result)
-        before = now.history[-1]["seconds"] if now.history else 0.0
-        # The time of the algorithm alone, without metrics and callbacks; never negative, even if a clock is set back.
-        seconds = before + max(0.0, time.perf_counter() - began)
+    def _rule(self) -> Rule:
+        """How the hypers are moved; where only Python can tell which hyper-iteration is best, the rule goes by the value."""
+        in_python = self.best_by in CLOCK or (self.metrics is not None and self.best_by.partition("/")[0] != "value")
+        return Rule(self.optimizer.update, self.optimizer.relative, self.clip, "value" if in_python else self.best_by)
 
-        extra = dict(self.metrics(hypergradient.state, now.hypers, now.k)) if self.metrics else {}
-        row = {**rows.row(now.k, now.hypers, hypergradient, extra), "seconds": seconds}
-        best = self._better(now, hypergradient, row)
-        self._tell("on_norms", now.k, norms)
-        self._tell("on_hyper_iteration", now.k, now.hypers, hypergradient, extra)
-        good, history = LastGood(now.hypers, now.opt_state, grads), [*now.history, row]
-        return RunState(now.k + 1, hypers, opt_state, carry, hypergradient.state, best, history, good, now.setbacks)
+    def _one_at_a_time(self) -> str:
+        """Why Python has to look at the state after every hyper-iteration; empty if it has not."""
+        needing = [type(callback).__name__ for callback in self.callbacks if _needs_state(callback)]
+        reasons = {
+            "stop is asked before each hyper-iteration": self.stop is not None,
+            "limit is asked before each hyper-iteration": self.limit is not None,
+            "metrics is a function of the state": self.metrics is not None and getattr(self.metrics, "needs_state", True),
+            f"best_by is '{self.best_by}', which is known only afterwards": self._rule().best_by != self.best_by,
+            f"callbacks has {', '.join(needing)}, without `needs_state = False`": bool(needing),
+        }
+        return next((reason for reason, holds in reasons.items() if holds), "")
 
-    def _check_divergence(self, now: RunState, hypergradient: HyperGradient, norms: dict[str, float]) -> None:
-        values = rows.objective_values(hypergradient)
-        quantities = {**values, **_prefixed("hypergradient of ", hypergradient.grads)}
-        limit = np.inf if self.limit is None or now.in_a_row >= recovery.PATIENCE else self.limit(now.history)
-        if values["value"] > limit or not _finite(quantities.values()):
-            raise errors.diverged(now.k, {**quantities, **norms}, now.result, limit)
-
-    def _better(self, now: RunState, hypergradient: HyperGradient, row: dict[str, float]) -> Best | None:
+    def _better(self, now: RunState, hypers: Hypers, hypergradient: HyperGradient, row: dict[str, float]) -> Best | None:
         if self.best_by not in row:
-            raise ValueError(f"best_by is '{self.best_by}', which is not in the history; choose one of {sorted(row)}.")
+            raise unknown_score(self.best_by, row)
         score = row[self.best_by]
         if now.best is not None and not (score < now.best.value or np.isnan(now.best.value)):
             return now.best
-        return Best(now.hypers, hypergradient.state, score, now.k)
+        return Best(dict(hypers), hypergradient.state, score, now.k)
 
     def _tell(self, event: str, *args: Any) -> None:
         for callback in self._told if self.engine.writes else ():
@@ -248,20 +269,6 @@ class HyperOptimizer:
             "hypers": nest.signature(dict(hypers)),
         }
 
-    def _check_stream(self, store: Store) -> None:
-        stream = self.engine.stream
-        if stream is not None and stream.unseeded():
-            raise ValueError(
-                f"checkpoint_dir is {str(store.directory)!r}, but the streamed dataset is shuffled without a seed: a "
-                f"resumed run would see other batches. Give shuffle a seed, or run without checkpoint_dir."
-            )
-        if stream is not None and not stream.can_be_saved():
-            raise ValueError(
-                f"checkpoint_dir is {str(store.directory)!r}, but TensorFlow cannot checkpoint the iterator of the streamed "
-                f"dataset (it cannot look into Python generators and py_function), so a resumed run would see other "
-                f"batches. Build the dataset from tensors or files, or run without checkpoint_dir."
-            )
-
     def _save(self, store: Store, now: RunState) -> None:
         store.save(now.k, now.arrays(), now.record(), self.engine.save_stream)
 
@@ -270,26 +277,23 @@ class HyperOptimizer:
         return start if loaded is None else RunState.of(*loaded)
 
 
-def _relative(grads: Hypers, values: list[float]) -> dict[str, tf.Tensor]:
-    """The hypergradients as relative changes of the objective, whose values so far are given.
-
-    An objective that has been 0 or less is compared with its largest size, because it may pass through 0 again.
-    """
-    size = values[-1] if min(values) > 0 else max(map(abs, values))
-    size = max(size, float(np.finfo(np.float32).tiny))
-    return {name: grad / tf.cast(size, grad.dtype) for name, grad in grads.items()}
-
-
-def _clipped(grads: Mapping[str, tf.Tensor], norm: float) -> dict[str, tf.Tensor]:
-    """The hypergradients, scaled down if their norm over all hypers exceeds `norm`."""
-    # In float64: the square of a float32 above 1e19 is infinite.
-    own = float(np.linalg.norm([np.linalg.norm(np.asarray(grad, np.float64)) for grad in grads.values()]))
-    return dict(grads) if own <= norm else {name: grad * tf.cast(norm / own, grad.dtype) for name, grad in grads.items()}
+def _needs_state(callback: Any) -> bool:
+    """Whether a callback may read the state: unless the class that has `on_hyper_iteration`, or a subclass, denies it."""
+    for cls in type(callback).__mro__:
+        if "needs_state" in vars(cls):
+            return vars(cls)["needs_state"]
+        if "on_hyper_iteration" in vars(cls):
+            return True
+    return hasattr(callback, "on_hyper_iteration")
 
 
-def _finite(arrays: Iterable[Any]) -> bool:
-    return all(np.all(np.isfinite(array)) for array in arrays)
-
-
-def _prefixed(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    return {prefix + name: array for name, array in arrays.items()}
+def _diverged(now: RunState, called: Called, limit: float) -> errors.DivergenceError:
+    """The error for the hyper-iteration that did not end well."""
+    assert called.failed is not None
+    hypergradient, numbers = called.failed.hypergradient, called.failed.numbers
+    grads = {f"hypergradient of {name}": grad for name, grad in hypergradient.grads.items()}
+    norms = {rows.norm_name(name): norm for name, norm in hypergradient.norms.items()}
+    if called.ended == SPOILED:
+        return errors.diverged(now.k, {"optimiser's state": np.inf, **grads, **norms}, now.result)
+    values = {name: number for name, number in numbers.items() if name.partition("/")[0] == "value"}
+    return errors.diverged(now.k, {**values, **grads, **norms}, now.result, limit)

@@ -14,10 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from rfho2.batches import Stream, constant, of_episodes
-from rfho2.core import nest, rows
+from rfho2.core import nest
 from rfho2.core.compiled import graph_function
 from rfho2.core.types import HyperGradient, Hypers, Nest, Result
-from rfho2.hypergradients.engine import Engine, OfflineEngine
+from rfho2.hypergradients.engine import Engine, MethodEngine, Processes
 from rfho2.hypergradients.episodes import ParamsFunction
 from rfho2.problem import Problem
 
@@ -58,9 +58,11 @@ class Check:
 
     def __init__(self, engine: Engine, start: Nest):
         self._engine = engine
+        self._alone = isinstance(engine, MethodEngine) and type(engine.processes) is Processes  # not on a mesh
         self._repeats = repeats(engine, start)
         self._before: tuple[Hypers, HyperGradient] | None = None
         self._changes: list[Change] = []
+        self._due: list[list[Change]] = []  # changes to be judged together
         self._warned = not engine.afresh
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
@@ -72,28 +74,34 @@ class Check:
             self._changes.append(change(self._before, now))
         self._before = now
         if len(self._changes) == EVERY:
+            self._due, self._changes = [*self._due, self._changes], []
+        if hypergradient.state is not None:  # the last one in a call
             self._judge()
 
     def on_end(self, result: Result) -> None:
         """Looks at the changes that were not judged yet."""
         if not self._warned and len(self._changes) >= FEWEST:
+            self._due.append(self._changes)
             self._judge()
 
     def _judge(self) -> None:
-        assert self._before is not None
-        wrong = self._repeats and not predicted(self._changes, _smallest(self._before[1]))
-        growth = self._growth() if wrong or not self._repeats else 0.0
-        if wrong or growth > GROWTH:
-            warnings.warn(" ".join(_message(self._changes if wrong else [], growth)), stacklevel=5)
-            self._warned, self._before = True, None  # which holds a state
-        self._changes = []
+        """Looks at the changes that are due, until one warning has been given."""
+        due, self._due = self._due, []
+        for changes in due:
+            if self._before is not None:
+                wrong = self._repeats and not predicted(changes, _smallest(self._before[1]))
+                growth = self._growth() if wrong or not self._repeats else 0.0
+                if wrong or growth > GROWTH:
+                    warnings.warn(" ".join(_message(changes if wrong else [], growth)), stacklevel=5)
+                    self._warned, self._before = True, None  # which holds a state
 
     def _growth(self) -> float:
         """|alpha_0| / |alpha_T| of the last hyper-iteration; 0 if it is not known."""
         assert self._before is not None
-        problem, (hypers, hypergradient) = self._engine.problem, self._before
+        problem, hypergradient = self._engine.problem, self._before[1]
+        hypers = nest.map(tf.constant, self._before[0])
         adjoint = float(hypergradient.norms.get("adjoint", 0.0))
-        if not isinstance(self._engine, OfflineEngine) or not adjoint:  # on a mesh, one process alone cannot know
+        if not self._alone or not adjoint:
             return 0.0
         terms = [term for term in problem.terms(hypers) if term.every is None]
         batches = [term.batch(tf.constant(0)) for term in terms]
@@ -124,8 +132,11 @@ def change(before: tuple[Hypers, HyperGradient], now: tuple[Hypers, HyperGradien
         np.vdot(np.asarray(first.grads[name], float) + np.asarray(second.grads[name], float), np.asarray(b[name] - a[name]))
         for name in a
     ]
-    real = rows.objective_values(second)["value"] - rows.objective_values(first)["value"]
-    return Change(real, 0.5 * float(sum(products)))
+    return Change(_total(second) - _total(first), 0.5 * float(sum(products)))
+
+
+def _total(hypergradient: HyperGradient) -> float:
+    return float(sum(map(float, nest.flatten(hypergradient.value))))
 
 
 def predicted(changes: list[Change], smallest: float) -> bool:
@@ -144,9 +155,8 @@ def predicted(changes: list[Change], smallest: float) -> bool:
 
 def _smallest(hypergradient: HyperGradient) -> float:
     """The square root of the precision: errors of thousands of steps add up."""
-    value = hypergradient.value
-    assert not isinstance(value, dict)
-    return float(np.sqrt(np.finfo(value.dtype.as_numpy_dtype).eps)) * abs(float(value))
+    value = np.asarray(hypergradient.value)
+    return float(np.sqrt(np.finfo(value.dtype).eps)) * abs(float(value))
 
 
 def _ignores_its_argument(batches: Any) -> bool:

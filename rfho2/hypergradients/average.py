@@ -8,12 +8,14 @@ import tensorflow as tf
 
 from rfho2.core import errors, loops, nest
 from rfho2.core.types import HyperGradient, Hypers, Nest
-from rfho2.hypergradients.engine import Engine, OfflineEngine, OnlineEngine
+from rfho2.hypergradients.engine import Engine, Make, MethodEngine, Processes
+from rfho2.hypergradients.method import Method, from_the_start
 from rfho2.hypergradients.together import Together
 from rfho2.hypergradients.vectorise import Stacked, stack
+from rfho2.problem import Problem
 
 
-def average(engine: Engine, n: int, together: bool = False) -> AverageEngine:
+def average(engine: Engine, n: int, together: bool = False) -> MethodEngine:
     """The mean hypergradient of n episodes: hyper-iteration k covers episodes k n, k n + 1, ..., k n + n - 1.
 
     value = 1/n sum over i of E_i,  grad = 1/n sum over i of grad E_i
@@ -30,7 +32,7 @@ def average(engine: Engine, n: int, together: bool = False) -> AverageEngine:
         `rf.implicit` the episodes then share one linear system, whose residual and products are reported.
 
     Returns:
-      An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state)`.
+      An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state, norms)`.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, target: 0.5 * hypers["c"] * (w - target) ** 2
@@ -42,84 +44,60 @@ def average(engine: Engine, n: int, together: bool = False) -> AverageEngine:
     0.416667
     """
     n = errors.check_count("n", n)
-    if isinstance(engine, OnlineEngine):
+    if isinstance(engine, MethodEngine) and not engine.afresh:
         raise TypeError(
             f"engine is rf.{engine.settings['method']}, which continues one training run: its hyper-iterations are not "
             f"separate episodes. Pass rf.reverse(problem), rf.forward(problem), or rf.implicit(problem) without warm_start."
         )
-    if not isinstance(engine, OfflineEngine):
+    if type(engine) is not MethodEngine or type(engine.processes) is not Processes:
         raise TypeError(
             f"engine is {type(engine).__name__}; pass rf.reverse(problem), rf.forward(problem) or rf.implicit(problem). In "
             f"the place of rf.auto pass the engine that print(rf.plan(...)) names; on a mesh, average first: "
             f"rf.distribute.on_mesh(rf.average(engine, n), mesh)."
         )
-    return AverageEngine(engine, n, together)
+    settings = {"method": "average", "n": n, "together": together, "engine": dict(engine.settings)}
+    settings |= {"steps": engine.problem.steps, "jit_compile": engine.settings["jit_compile"]}
+    how, make = _all_together if together else _one_after_the_other, engine.make
+    return MethodEngine(engine.problem, settings, lambda *args: how(make, n, *args), afresh=True)
 
 
-class AverageEngine(OfflineEngine):
-    """See `average`."""
+def _one_after_the_other(make: Make, n: int, problem: Problem, params: Nest, hypers: Hypers) -> Method:
+    """A loop whose body is one hypergradient."""
+    single = make(problem, params, hypers)
 
-    def __init__(self, engine: OfflineEngine, n: int, together: bool):
-        settings = {"method": "average", "n": n, "together": together, "engine": dict(engine.settings)}
-        how = AllTogether(engine, n) if together else OneAfterTheOther(engine, n)
-        super().__init__(engine.problem, how.mean, settings, engine.settings["jit_compile"])
-        self.report, self._how = engine.report, how
-        if engine.rebuild is not None:
-            rebuild = engine.rebuild
-            self.rebuild = lambda problem: AverageEngine(rebuild(problem), n, together)
+    def params_at(function: Callable[[tf.Tensor], Nest], k: tf.Tensor) -> Nest:
+        """The params of all episodes, which take little memory compared with the states of one training."""
+        return stack(lambda episode: single.params_at(function, episode), k, n)
 
-    def episode_params(self, function: Callable[[tf.Tensor], Nest], k: tf.Tensor) -> Nest:
-        """What the episodes of hyper-iteration k start from."""
-        return self._how.episode_params(function, k)
-
-
-class OneAfterTheOther:
-    """The mean over n episodes, in a loop whose body is one hypergradient."""
-
-    def __init__(self, engine: OfflineEngine, n: int):
-        self.engine, self.n = engine, n
-
-    def episode_params(self, function: Callable[[tf.Tensor], Nest], k: tf.Tensor) -> Nest:
-        """The params of all episodes, which take little memory beside the states of one training."""
-        return stack(lambda episode: self.engine.episode_params(function, episode), k, self.n)
-
-    def mean(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
-        """The mean hypergradient, from the params of all episodes."""
-        n = self.n
-
+    def mean(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         # A function of its own, so that the sums can be started at 0 without tracing an episode twice.
         @tf.function(autograph=False)
         def episode(i: tf.Tensor) -> HyperGradient:
-            own = nest.map(lambda leaf: leaf[i], params.each) if isinstance(params, Stacked) else params
-            return self.engine.uncompiled(own, hypers, k * n + i)
-
-        first = episode.get_concrete_function(tf.TensorSpec([], tf.int32)).structured_outputs
-        if not isinstance(first, HyperGradient):
-            raise TypeError(f"engine is {type(self.engine).__name__}, which cannot be averaged: processes share its work.")
+            start = nest.map(lambda leaf: leaf[i], params.each) if isinstance(params, Stacked) else params
+            return single.advance(start, hypers, k * n + i, ())[0]
 
         def add(carry: tuple[Nest, Nest], i: tf.Tensor) -> tuple[Nest, Nest]:
             value, grads, state, norms = episode(i)
             return nest.add(carry[0], (value, grads, norms)), state
 
-        value, grads, state, norms = nest.map(lambda spec: tf.zeros(spec.shape, spec.dtype), first)
+        specs = episode.get_concrete_function(tf.TensorSpec([], tf.int32)).structured_outputs
+        value, grads, state, norms = nest.map(lambda spec: tf.zeros(spec.shape, spec.dtype), specs)
         sums, state = loops.fold(add, ((value, grads, norms), state), 0, n)
         value, grads, norms = nest.map(lambda total: total / n, sums)
         return HyperGradient(value, grads, state, norms)
 
+    return from_the_start(mean, params_at=params_at, report=single.report)
 
-class AllTogether:
-    """The mean over n episodes, by the same kind of engine for the problem of all of them."""
 
-    def __init__(self, engine: OfflineEngine, n: int):
-        if engine.rebuild is None:
-            raise ValueError(f"together is True, but {type(engine).__name__} cannot be vectorised; use together=False.")
-        self.engine, self.n = engine.rebuild(Together.of(engine.problem, n)), n
+def _all_together(make: Make, n: int, problem: Problem, params: Nest, hypers: Hypers) -> Method:
+    """The same method for the problem of all episodes."""
+    vectorised = make(Together.of(problem, n), params, hypers)
 
-    def episode_params(self, function: Callable[[tf.Tensor], Nest], k: tf.Tensor) -> Nest:
-        """The params of all episodes."""
-        return self.engine.episode_params(lambda k: stack(function, k, self.n), k)
+    def params_at(function: Callable[[tf.Tensor], Nest], k: tf.Tensor) -> Nest:
+        return vectorised.params_at(lambda k: stack(function, k, n), k)
 
-    def mean(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
-        """The mean hypergradient, from the params of all episodes."""
-        hypergradient = self.engine.uncompiled(params, hypers, k)
+    def mean(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
+        hypergradient = vectorised.advance(params, hypers, k, ())[0]
         return hypergradient._replace(state=nest.map(lambda leaf: leaf[-1], hypergradient.state))
+
+    return from_the_start(mean, params_at=params_at, report=vectorised.report)

@@ -66,7 +66,7 @@ def response(problem: Problem, params: Nest) -> Callable[[Hypers], dict[str, flo
 
         def body(carry: Nest, t: tf.Tensor) -> Nest:
             state, values = carry
-            state = dynamics.step(state, hypers, problem.batch(t), t)
+            state = problem.step(state, hypers, t)
             return state, nest.add(values, costs(t + 1, state))
 
         state = dynamics.init(params, hypers)
@@ -90,7 +90,7 @@ def solved_response(problem: Problem, params: Nest) -> Callable[[Hypers], dict[s
 
         def iterate(carry: Nest) -> Nest:
             i, old, _ = carry
-            new = problem.dynamics.step(old, hypers, problem.batch(i), i)
+            new = problem.step(old, hypers, i)
             change = nest.norm(nest.map(tf.subtract, new, old))
             return i + 1, new, change > STILL * nest.norm(new)
 

@@ -1,4 +1,4 @@
-"""The contract between engines and the driver: a base class that declares everything the driver may ask for."""
+"""The contract between engines and the driver, and the one engine that compiles and runs every method."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ import tensorflow as tf
 
 from rfho2.batches import Stream
 from rfho2.core import errors, loops, nest
-from rfho2.core.compiled import Compiled
+from rfho2.core.compiled import Compiled, graph_function
 from rfho2.core.types import HyperGradient, Hypers, Nest, Norms, Signal
 from rfho2.hypergradients import episodes
+from rfho2.hypergradients.method import Method
 from rfho2.problem import Problem, probe
+
+PROGRAMS = 8  # that an engine keeps, one for each optimiser that drives it
+
+Make = Callable[[Problem, Nest, Hypers], Method]
+"""(problem, params, hypers) -> the method; most do not depend on the params and hypers of the first call."""
 
 
 class Engine(ABC):
@@ -117,102 +123,146 @@ class Engine(ABC):
             self.stream.restore(directory / "stream")
 
 
-class OfflineEngine(Engine):
-    """Base class for engines that train from the start at every hyper-iteration.
+class Processes:
+    """Where an engine runs: in this process alone. `distribute/` has other places."""
+
+    writes = True
+
+    def agreed(self, own: Signal) -> Signal:
+        """The signal on which all processes agree, from that of this process."""
+        return own
+
+    def over(self, function: Compiled) -> Callable[..., Any]:
+        """The compiled function, run by all processes together."""
+        return function
+
+
+class MethodEngine(Engine):
+    """The engine of every method: validates its inputs, compiles it, reads streams and reports.
 
     Args:
-      problem: what to differentiate; its `steps` may not be None.
-      hypergradient: (params, hypers, k) -> HyperGradient, to be compiled; as `uncompiled` it can be used inside another
-        graph.
-      settings: "method" and the method's own settings.
-      jit_compile: None tries XLA and falls back to the graph; True or False insists.
-      rebuild: another problem -> the same engine for it, which `rf.average(together=True)` needs.
+      problem: what to differentiate.
+      settings: "method" and its settings; "jit_compile" is None (tries XLA and falls back to the graph), True or False.
+      make: makes the method, at the first validation of params and hypers.
+      afresh: whether every hyper-iteration trains from the start; the carry is then what the user passed as params.
+      processes: where it runs.
+
+    Attributes:
+      graph_until: training steps that run as a plain graph, because compiling would not pay yet.
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        hypergradient: Callable[..., Any],
-        settings: dict[str, Any],
-        jit_compile: bool | None,
-        rebuild: Callable[[Any], OfflineEngine] | None = None,
+        self, problem: Problem, settings: dict[str, Any], make: Make, afresh: bool, processes: Processes | None = None
     ):
-        if problem.steps is None:
+        if afresh and problem.steps is None:
             raise ValueError(
                 f"steps is None, which only rf.real_time accepts; rf.{settings['method']} needs the number of steps."
             )
-        super().__init__(problem, {**settings, "steps": problem.steps, "jit_compile": jit_compile})
-        self.rebuild = rebuild
-        self.report: Callable[[tf.Tensor, Norms], None] = lambda k, norms: None  # looks at the norms of hyper-iteration k
-        self.uncompiled = hypergradient
-        # Otherwise XLA would compile again in every hyper-iteration, for a problem that reads table[k].
-        self._compiled = Compiled(
-            lambda params, hypers, k, *rest: hypergradient(params, hypers, loops.unknown(k), *rest), jit_compile
-        )
+        super().__init__(problem, settings)
+        self.make, self.processes, self.graph_until = make, processes or Processes(), 0.0
+        self._afresh = afresh
+        self._method: Method | None = None
+        self._compiled = self._last = Compiled(self._hyper_iteration, settings.get("jit_compile"))
+        self._advance = self.processes.over(self._compiled)
+        self._start = self.processes.over(Compiled(lambda *args: self.method(*args).start(*args), jit_compile=False))
         # Never by XLA, which draws other random numbers than the graph, and on a CPU far more slowly.
-        self._episode_params = Compiled(self.episode_params, jit_compile=False)
+        self._params_at = graph_function(lambda function, k: self.method(function, {}).params_at(function, k))
+        self._programs: dict[Any, Compiled] = {}
+
+    def _hyper_iteration(self, carry: Any, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[Any, Any]:
+        # Otherwise XLA would compile again in every hyper-iteration, for a problem that reads table[k].
+        result, carry = self.method(carry, hypers).advance(carry, hypers, loops.unknown(k), streamed)
+        return result, () if self.afresh else carry
+
+    def method(self, params: Nest, hypers: Hypers) -> Method:
+        """The method, made if this is the first call."""
+        if self._method is None:
+            self._method = self.make(self.problem, params, hypers)
+        return self._method
 
     @property
     def jit_compiled(self) -> bool:
         """Whether XLA compiles the engine; known after the first call."""
-        return self._compiled.jit_compiled
+        return self._last.jit_compiled
 
     @property
     def afresh(self) -> bool:
-        """Whether every hyper-iteration trains from the start: yes."""
-        return True
+        """Whether every hyper-iteration trains from the start."""
+        return self._afresh
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes checkpoints and calls callbacks."""
+        return self.processes.writes
+
+    def agreed(self, own: Signal) -> Signal:
+        """The signal on which all processes agree."""
+        return self.processes.agreed(own)
+
+    def validated(self, params: Nest, hypers: Hypers) -> tuple[Nest, dict[str, tf.Tensor]]:
+        """Params and hypers as checked tensors; makes the method, if this is the first call."""
+        params, hypers = super().validated(params, hypers)
+        self.method(params, hypers)
+        return params, hypers
 
     def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
-        """The hypergradient of training from `params` with `hypers`; k selects the validation batch."""
+        """The hypergradient of the first hyper-iteration from `params`; k selects the validation batch."""
+        return warn_unless_finite(self.advance(self.start(params, hypers), hypers, k)[0])
+
+    def start(self, params: Nest, hypers: Hypers) -> Any:
+        """What the first hyper-iteration starts from."""
         first, hypers = self.validated(params, hypers)
-        k = tf.convert_to_tensor(k, tf.int32)
-        return warn_unless_finite(self._hypergradient(self._params_at(episodes.carried(params, first), k), hypers, k))
+        return episodes.carried(params, first) if self.afresh else self._start(first, hypers)
 
-    def start(self, params: Nest, hypers: Hypers) -> Nest:
-        """The params, or the function k -> params, from which every hyper-iteration starts."""
-        return episodes.carried(params, self.validated(params, hypers)[0])
-
-    def advance(self, carry: Nest, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Nest]:
+    def advance(self, carry: Any, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Any]:
         """Hyper-iteration k."""
         hypers = errors.checked_hypers(hypers, episodes.example(carry))
         k = tf.convert_to_tensor(k, tf.int32)
-        return self._hypergradient(self._params_at(carry, k), hypers, k), carry
+        method = self.method(carry, hypers)
+        self.use(self._compiled, carry)
+        result, new = self._advance(self.params_at(carry, k), hypers, k, self.read(carry))
+        hypergradient: HyperGradient = result if method.complete is None else method.complete(result, hypers, k)
+        new = carry if self.afresh else new
+        if hypergradient.state == ():
+            hypergradient = hypergradient._replace(state=new.state)
+        if tf.executing_eagerly():
+            self.report(int(k), hypergradient.norms)
+        return hypergradient, new
 
-    def episode_params(self, function: Callable[[tf.Tensor], Nest], k: tf.Tensor) -> Nest:
-        """What hyper-iteration k starts from if the params are a function."""
-        return function(k)
+    def report(self, k: int, norms: Norms) -> None:
+        """Looks at the norms of hyper-iteration k."""
+        self._norms = norms
+        if self._method is not None:
+            self._method.report(k, norms)
 
-    def _params_at(self, carry: Nest, k: tf.Tensor) -> Nest:
-        return self._episode_params(carry, k) if isinstance(carry, episodes.ParamsFunction) else carry
+    def forget(self, carry: Any) -> Any:
+        """The same training without memory of earlier hypers."""
+        return carry if self._method is None else self._method.forget(carry)
 
-    def _hypergradient(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
-        """As `__call__`, for inputs that were validated."""
-        hypergradient: HyperGradient = self._compiled(params, hypers, k)
-        self._norms = hypergradient.norms
-        self.report(k, hypergradient.norms)
-        return hypergradient
+    def params_at(self, carry: Any, k: tf.Tensor) -> Any:
+        """The carry with which hyper-iteration k is computed: its params, if the user passed a function k -> params."""
+        return self._params_at(carry, k) if isinstance(carry, episodes.ParamsFunction) else carry
 
+    def read(self, carry: Any) -> Nest:
+        """The batches of the next hyper-iteration, if they come from a stream."""
+        stream = self.stream
+        if stream is None or self._method is None or self._method.read is None:
+            return ()
+        return self._method.read(stream, carry)
 
-class OnlineEngine(Engine):
-    """Base class for engines that continue one training run from hyper-iteration to hyper-iteration.
+    def program(self, key: Any, function: Callable[[], Callable[..., Any]]) -> Compiled:
+        """A larger function that contains a hyper-iteration, compiled as the engine is; built once for each key."""
+        if key not in self._programs:
+            if len(self._programs) == PROGRAMS:
+                self._programs.pop(next(iter(self._programs)))
+            self._programs[key] = Compiled(function(), self.settings.get("jit_compile"), falls_back=False)
+        return self._programs[key]
 
-    Subclasses set `_advance`, the compiled function of a hyper-iteration.
-    """
-
-    _advance: Compiled
-
-    @property
-    def jit_compiled(self) -> bool:
-        """Whether XLA compiles the engine; known after the first call."""
-        return self._advance.jit_compiled
-
-    def delay_xla(self, delayed: bool) -> None:
-        """Whether the next hyper-iterations run as a plain graph, although XLA may compile them; nothing is traced again."""
-        self._advance.delayed = delayed
-
-    def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
-        """The hypergradient at the end of the first hyper-iteration."""
-        return warn_unless_finite(self.advance(self.start(params, hypers), hypers, k)[0])
+    def use(self, compiled: Compiled, carry: Any) -> None:
+        """Prepares a compiled function for the next hyper-iteration."""
+        self._last = compiled
+        if self.graph_until:
+            compiled.delayed = int(carry.t) < self.graph_until
 
 
 def warn_unless_finite(hypergradient: HyperGradient) -> HyperGradient:
@@ -229,56 +279,3 @@ def warn_unless_finite(hypergradient: HyperGradient) -> HyperGradient:
                 stacklevel=3,
             )
     return hypergradient
-
-
-def as_engine(engine: Any) -> Engine:
-    """The engine itself, or an adapter for an object of the user's that has the methods of one."""
-    if isinstance(engine, Engine):
-        return engine
-    if not hasattr(engine, "advance"):
-        raise TypeError(f"engine is {type(engine).__name__}; pass rf.reverse(problem), rf.forward(problem), ...")
-    return _Adapter(engine)
-
-
-class _Adapter(Engine):
-    """Gives an object with `problem`, `settings`, `start`, `advance` and `initial_state` the defaults of `Engine`."""
-
-    def __init__(self, engine: Any):
-        super().__init__(engine.problem, engine.settings)
-        self._engine = engine
-
-    def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
-        return self._with_norms(self._engine(params, hypers, k))
-
-    def start(self, params: Nest, hypers: Hypers) -> Any:
-        return self._engine.start(params, hypers)
-
-    def advance(self, carry: Any, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Any]:
-        hypergradient, carry = self._engine.advance(carry, hypers, k)
-        return self._with_norms(hypergradient), carry
-
-    def _with_norms(self, hypergradient: HyperGradient) -> HyperGradient:
-        """Those that the engine has as an attribute, as before version 1.1, if the hypergradient has none."""
-        self._norms = hypergradient.norms or getattr(self._engine, "norms", {})
-        return hypergradient._replace(norms=self._norms)
-
-    def initial_state(self, params: Nest, hypers: Hypers) -> Nest:
-        return self._engine.initial_state(params, hypers)
-
-    @property
-    def jit_compiled(self) -> bool:
-        return getattr(self._engine, "jit_compiled", False)
-
-    @property
-    def afresh(self) -> bool:
-        return getattr(self._engine, "afresh", False)
-
-    def forget(self, carry: Any) -> Any:
-        return getattr(self._engine, "forget", super().forget)(carry)
-
-    @property
-    def writes(self) -> bool:
-        return getattr(self._engine, "writes", True)
-
-    def agreed(self, own: Signal) -> Signal:
-        return getattr(self._engine, "agreed", super().agreed)(own)

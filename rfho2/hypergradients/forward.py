@@ -6,23 +6,13 @@ import tensorflow as tf
 
 from rfho2.core import errors
 from rfho2.core.types import HyperGradient, Hypers, Nest
-from rfho2.hypergradients.engine import OfflineEngine
-from rfho2.hypergradients.sensitivity import (
-    Directions,
-    Pushed,
-    balanced_chunk,
-    check_not_empty,
-    count_columns,
-    directions,
-    hypergradient_of,
-    in_chunks,
-    push_steps,
-    start_tangent,
-)
+from rfho2.hypergradients.engine import MethodEngine
+from rfho2.hypergradients.method import Method, from_the_start
+from rfho2.hypergradients.sensitivity import balanced_chunk, count_columns, hypergradient_of, push_in_chunks
 from rfho2.problem import Problem
 
 
-def forward(problem: Problem, chunk: int | None = None, jit_compile: bool | None = None) -> OfflineEngine:
+def forward(problem: Problem, chunk: int | None = None, jit_compile: bool | None = None) -> MethodEngine:
     """Forward-mode hypergradients: memory independent of T, time proportional to the number m of hyper entries.
 
     Z_0 = ds_0/d hypers,  Z_t = A_t Z_{t-1} + B_t,  grad = dE/ds_T Z_T + dE/d hypers
@@ -37,7 +27,7 @@ def forward(problem: Problem, chunk: int | None = None, jit_compile: bool | None
       jit_compile: None tries XLA, except for convolutions on a CPU, and falls back to the graph; True or False insists.
 
     Returns:
-      An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state)`.
+      An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state, norms)`.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: 0.5 * w**2
@@ -47,23 +37,14 @@ def forward(problem: Problem, chunk: int | None = None, jit_compile: bool | None
     """
     if chunk is not None:
         chunk = errors.check_count("chunk", chunk)
+    settings = {"method": "forward", "chunk": chunk, "steps": problem.steps, "jit_compile": jit_compile}
+    return MethodEngine(problem, settings, lambda problem, *_: _method(problem, chunk), afresh=True)
 
+
+def _method(problem: Problem, chunk: int | None) -> Method:
     def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
-        assert problem.steps is not None
-        steps = problem.steps
-
-        def run(along: Directions) -> Pushed:
-            tangent = start_tangent(problem, params, hypers, along)
-            return push_steps(problem, tangent, hypers, along, k, 0, steps, lambda t: problem.batch(t, k))
-
-        check_not_empty(hypers)
         m = count_columns(hypers)
-        together = min(chunk or balanced_chunk(m), m)
-        if together == m:
-            pushed = run(directions(hypers, 0, m))
-        else:
-            pushed = in_chunks(problem, run, problem.dynamics.init(params, hypers), hypers, together)
+        pushed = push_in_chunks(problem, params, hypers, k, 0, m, min(chunk or balanced_chunk(m), m))
         return hypergradient_of(problem, hypers, pushed)
 
-    settings = {"method": "forward", "chunk": chunk}
-    return OfflineEngine(problem, hypergradient, settings, jit_compile, lambda other: forward(other, chunk, jit_compile))
+    return from_the_start(hypergradient)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from rfho2.batches import Stream, constant
 from rfho2.core import errors, loops, nest
-from rfho2.core.compiled import Compiled
 from rfho2.core.types import Batches, HyperGradient, Hypers, Nest
 from rfho2.hypergradients.conditions import condition_of
-from rfho2.hypergradients.engine import OfflineEngine, OnlineEngine
+from rfho2.hypergradients.engine import MethodEngine
+from rfho2.hypergradients.method import Method, from_the_start
 from rfho2.hypergradients.solution import How, Schedule, differentiate, value_at
-from rfho2.hypergradients.together import Together, training_batches
+from rfho2.hypergradients.together import spread
 from rfho2.hypergradients.unsettled import Reporter
 from rfho2.problem import Problem
 
@@ -32,7 +31,7 @@ def implicit(
     damping: float = 0.0,
     batches: Batches | None = None,
     jit_compile: bool | None = None,
-) -> ImplicitEngine | WarmImplicitEngine:
+) -> MethodEngine:
     """Hypergradients at the solution of the training: memory for a few states and time for a few products, whatever T.
 
     condition "gradient": grad J(w) = 0,  H v = dE/dw,  grad = -v^T d(grad J)/d hypers + dE/d hypers
@@ -73,16 +72,14 @@ def implicit(
     3.0
     """
     how = _checked(problem, condition, solver, iterations, tolerance, settled, damping, batches)
-    if warm_start:
-        return WarmImplicitEngine(problem, how, jit_compile)
+    settings = {**_settings(how, warm_start), "steps": problem.steps, "jit_compile": jit_compile}
+    reporter = Reporter(settings)
 
-    def rebuild(other: Together) -> ImplicitEngine:
-        same = _checked(
-            other, condition, solver, iterations, tolerance, settled, damping, training_batches(batches, other.n)
-        )
-        return ImplicitEngine(other, same, jit_compile)
+    def make(problem: Problem, *_: Any) -> Method:
+        same = _checked(problem, condition, solver, iterations, tolerance, settled, damping, spread(batches, problem))
+        return (_warm if warm_start else _cold)(problem, same)._replace(report=reporter.look)
 
-    return ImplicitEngine(problem, how, jit_compile, rebuild)
+    return MethodEngine(problem, settings, make, afresh=not warm_start)
 
 
 def _settings(how: How, warm_start: bool) -> dict[str, Any]:
@@ -106,22 +103,14 @@ def _settings(how: How, warm_start: bool) -> dict[str, Any]:
     }
 
 
-class ImplicitEngine(OfflineEngine):
-    """See `implicit`: trains from the start at every hyper-iteration."""
+def _cold(problem: Problem, how: How) -> Method:
+    """Trains from the start at every hyper-iteration."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        how: How,
-        jit_compile: bool | None,
-        rebuild: Callable[[Together], ImplicitEngine] | None = None,
-    ):
-        def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
-            state = problem.dynamics.init(params, hypers)
-            return differentiate(problem, how, state, tf.constant(0), None, hypers, k).hypergradient
+    def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
+        state = problem.dynamics.init(params, hypers)
+        return differentiate(problem, how, state, tf.constant(0), None, hypers, k).hypergradient
 
-        super().__init__(problem, hypergradient, _settings(how, warm_start=False), jit_compile, rebuild)
-        self.report = Reporter(self.settings).look
+    return from_the_start(hypergradient)
 
 
 class WarmCarry(NamedTuple):
@@ -132,40 +121,21 @@ class WarmCarry(NamedTuple):
     t: tf.Tensor
 
 
-class WarmImplicitEngine(OnlineEngine):
-    """See `implicit`: continues the training and the solution of the linear system."""
+def _warm(problem: Problem, how: How) -> Method:
+    """Continues the training and the solution of the linear system."""
 
-    def __init__(self, problem: Problem, how: How, jit_compile: bool | None):
-        super().__init__(problem, {**_settings(how, warm_start=True), "steps": problem.steps, "jit_compile": jit_compile})
-        self._reporter = Reporter(self.settings)
-
-        def advance(carry: WarmCarry, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, WarmCarry]:
-            t, k = loops.unknown((carry.t, k))  # as in OfflineEngine
-            ended = differentiate(problem, how, carry.state, t, carry.adjoints, hypers, k)
-            return ended.hypergradient, WarmCarry(ended.hypergradient.state, ended.adjoints, ended.t)
-
-        self._point = how.condition.point
-        self._advance = Compiled(advance, jit_compile)
-
-    def start(self, params: Nest, hypers: Hypers) -> WarmCarry:
-        """s_0, adjoints of 0, and t = 0."""
-        params, hypers = self.validated(params, hypers)
-        state = self.problem.dynamics.init(params, hypers)
-        zeros = [nest.zeros_like(self._point(state)) for _ in self.problem.terms(hypers)]
+    def start(params: Nest, hypers: Hypers) -> WarmCarry:
+        state = problem.dynamics.init(params, hypers)
+        zeros = [nest.zeros_like(how.condition.point(state)) for _ in problem.terms(hypers)]
         return WarmCarry(state, zeros, tf.constant(0))
 
-    def forget(self, carry: WarmCarry) -> WarmCarry:
-        """The same training with adjoints of 0."""
-        return carry._replace(adjoints=nest.zeros_like(carry.adjoints))
+    def advance(carry: WarmCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[HyperGradient, WarmCarry]:
+        t, k = loops.unknown((carry.t, k))  # as in MethodEngine
+        ended = differentiate(problem, how, carry.state, t, carry.adjoints, hypers, k)
+        after = WarmCarry(ended.hypergradient.state, ended.adjoints, ended.t)
+        return ended.hypergradient._replace(state=()), after
 
-    def advance(self, carry: WarmCarry, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, WarmCarry]:
-        """`steps` more steps, and the hypergradient at their end on validation batch k."""
-        hypers = errors.checked_hypers(hypers, self.problem.dynamics.params(carry.state))
-        k = tf.convert_to_tensor(k, tf.int32)
-        hypergradient, carry = self._advance(carry, hypers, k)
-        self._norms = hypergradient.norms
-        self._reporter.look(k, hypergradient.norms)
-        return hypergradient, carry
+    return Method(start, advance, forget=lambda carry: carry._replace(adjoints=nest.zeros_like(carry.adjoints)))
 
 
 def _checked(

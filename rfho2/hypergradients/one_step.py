@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from rfho2.core import loops, nest
-from rfho2.core.compiled import Compiled
 from rfho2.core.types import HyperGradient, Hypers, Nest
-from rfho2.hypergradients.windows import WindowCarry, Windows, WindowSettings, WindowSweep
+from rfho2.hypergradients.method import Method
+from rfho2.hypergradients.windows import WindowCarry, WindowSettings, WindowSweep
 from rfho2.problem import Cost, Problem
 
 ZERO = tf.UnconnectedGradients.ZERO
@@ -17,35 +17,32 @@ Total = tuple[tf.Tensor, dict[str, tf.Tensor]]
 """The sum of an objective's values so far, and of their derivatives with respect to the hypers that it tunes."""
 
 
-class OneStep(Windows):
+def one_step(problem: Problem, settings: WindowSettings) -> Method:
     """grad = dE/ds_t B_t + dE/d hypers at the last step of each window, by one tape over that step.
 
     No column of Z is pushed, so that time and memory do not depend on the number of hypers. A running cost needs a tape over
     every step: grad = sum over t of dE_t/ds_t B_t + dE_t/d hypers.
     """
 
-    def __init__(self, problem: Problem, settings: WindowSettings, jit_compile: bool | None):
-        def window(carry: WindowCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[HyperGradient, WindowCarry]:
-            t, hypers, k, streamed = loops.unknown((carry.t, hypers, k, streamed))
-            sweep = OneStepSweep(problem, hypers, k, t, self._batches(k, t, streamed), settings.discount)
-            state, end = carry.state, t + settings.steps(t)
-            totals = [(cost.value, cost.hypers) for cost in sweep.nothing(state)]
-            if settings.most > 1:
-                state, totals = loops.fold(sweep.earlier, (state, totals), t, settings.steps(t) - 1)
-            state, costs = sweep.last(state, end - 1)
-            totals = add(totals, costs)
-            grads = {name: grad for _, derivatives in totals for name, grad in derivatives.items()}
-            value = problem.value(sweep.terms, [value for value, _ in totals])
-            norms = {"adjoint": nest.norm([cost.state for cost in costs])}
-            hypergradient = HyperGradient(value, {name: grads[name] for name in hypers}, (), norms)
-            return hypergradient, carry._replace(state=state, t=end)
+    def start(params: Nest, hypers: Hypers) -> WindowCarry:
+        return WindowCarry(problem.dynamics.init(params, hypers), (), tf.constant(0))
 
-        super().__init__(problem, settings, window, jit_compile)
-        self._start = Compiled(problem.dynamics.init, jit_compile=False)
+    def advance(carry: WindowCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[HyperGradient, WindowCarry]:
+        t, hypers, k, streamed = loops.unknown((carry.t, hypers, k, streamed))
+        sweep = OneStepSweep(problem.reading(streamed, t), hypers, k, t, settings.discount)
+        state, end = carry.state, t + settings.steps(t)
+        totals = [(cost.value, cost.hypers) for cost in sweep.nothing(state)]
+        if settings.most > 1:
+            state, totals = loops.fold(sweep.earlier, (state, totals), t, settings.steps(t) - 1)
+        state, costs = sweep.last(state, end - 1)
+        totals = add(totals, costs)
+        grads = {name: grad for _, derivatives in totals for name, grad in derivatives.items()}
+        value = problem.value(sweep.terms, [value for value, _ in totals])
+        norms = {"adjoint": nest.norm([cost.state for cost in costs])}
+        hypergradient = HyperGradient(value, {name: grads[name] for name in hypers}, (), norms)
+        return hypergradient, carry._replace(state=state, t=end)
 
-    def start(self, params: Nest, hypers: Hypers) -> WindowCarry:
-        """s_0 and t = 0."""
-        return WindowCarry(self._start(*self.validated(params, hypers)), (), tf.constant(0))
+    return Method(start, advance)
 
 
 class OneStepSweep(WindowSweep):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from rfho2.core import loops, nest
-from rfho2.core.compiled import Compiled
 from rfho2.core.types import Hypers, Nest
-from rfho2.hypergradients.one_step import OneStep
+from rfho2.hypergradients.engine import MethodEngine
+from rfho2.hypergradients.method import Method
+from rfho2.hypergradients.one_step import one_step
 from rfho2.hypergradients.sensitivity import (
     Directions,
-    Pushed,
+    StackedColumns,
     Tangent,
     check_not_empty,
     count_columns,
@@ -22,7 +24,7 @@ from rfho2.hypergradients.sensitivity import (
     push_steps,
     start_tangent,
 )
-from rfho2.hypergradients.windows import ReverseWindows, Windows, WindowSettings, window_settings
+from rfho2.hypergradients.windows import WindowSettings, reverse_windows, window_engine, window_settings
 from rfho2.problem import Problem
 
 
@@ -42,7 +44,7 @@ def real_time(
     *,
     discount: float = 1.0,
     mode: str = "forward",
-) -> Windows:
+) -> MethodEngine:
     """Hypergradients of a training without an end: after every `hyper_batch` steps, grad f_t = dE/ds_t Z_t + dE/d hypers.
 
     Z_t = discount A_t Z_{t-1} + B_t is the sensitivity of the state to the hypers. There are three ways to the product:
@@ -84,49 +86,37 @@ def real_time(
     -0.5
     """
     settings = window_settings(hyper_batch, carry, discount, mode)
-    if settings.discount == 0:
-        return OneStep(problem, settings, jit_compile)
-    if settings.mode == "reverse":
-        return ReverseWindows(problem, settings, jit_compile)
-    return RealTimeEngine(problem, settings, jit_compile)
+    make = one_step if settings.discount == 0 else reverse_windows if settings.mode == "reverse" else forward_windows
+    return window_engine(problem, settings, make, jit_compile)
 
 
-class RealTimeEngine(Windows):
-    """Real time in forward mode. Subclasses may push only some columns of Z, and complete the hypergradient otherwise."""
+def _all_columns(hypers: Hypers) -> Directions:
+    return directions(hypers, 0, count_columns(hypers))
 
-    def __init__(self, problem: Problem, settings: WindowSettings, jit_compile: bool | None):
-        def window(c: RealTimeCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[Any, RealTimeCarry]:
-            t, k = loops.unknown((c.t, k))  # otherwise XLA would compile every window of a problem that reads table[t]
-            along, before = self._directions(hypers), Tangent(c.state, c.sensitivity)
-            steps, batch, discount = settings.steps(t), self._batches(k, t, streamed), settings.discount
-            pushed = push_steps(problem, before, hypers, along, k, t, steps, batch, discount)
-            tangent = pushed.tangent
-            kept = tangent.sensitivity if settings.carry else nest.zeros_like(tangent.sensitivity)
-            new = RealTimeCarry(tangent.state, kept, t + steps)
-            return self._read(hypers, pushed), new
 
-        super().__init__(problem, settings, window, jit_compile)
+def forward_windows(
+    problem: Problem, settings: WindowSettings, along: Callable[[Hypers], Directions] = _all_columns, whole: bool = True
+) -> Method:
+    """Real time in forward mode: Z is pushed along with the training.
 
-        def start(params: Nest, hypers: Hypers) -> Tangent:
-            return start_tangent(problem, params, hypers, self._directions(hypers))
+    Args:
+      along: hypers -> the directions of the columns of Z to push: all of them by default.
+      whole: whether these are all; otherwise `advance` returns what was pushed, to be completed.
+    """
 
-        self._start = Compiled(start, jit_compile=False)
-
-    def start(self, params: Nest, hypers: Hypers) -> RealTimeCarry:
-        """s_0, Z_0 = ds_0/d hypers and t = 0."""
-        params, hypers = self.validated(params, hypers)
+    def start(params: Nest, hypers: Hypers) -> RealTimeCarry:
         check_not_empty(hypers)
-        tangent = self._start(params, hypers)
-        return RealTimeCarry(tangent.state, tangent.sensitivity, tf.constant(0))
+        return RealTimeCarry(*start_tangent(problem, params, hypers, along(hypers)), tf.constant(0))
 
-    def forget(self, carry: RealTimeCarry) -> RealTimeCarry:
-        """The same training with Z = 0, as if the hypers had not influenced it so far."""
-        return carry._replace(sensitivity=nest.zeros_like(carry.sensitivity))
+    def advance(c: RealTimeCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[Any, RealTimeCarry]:
+        t, k = loops.unknown((c.t, k))  # otherwise XLA would compile every window of a problem that reads table[t]
+        steps, before = settings.steps(t), Tangent(c.state, c.sensitivity)
+        window = problem.reading(streamed, t)
+        pushed = push_steps(window, before, hypers, along(hypers), k, t, steps, settings.discount)
+        state, z = pushed.tangent
+        after = RealTimeCarry(state, z if settings.carry else nest.zeros_like(z), t + steps)
+        if whole:
+            return hypergradient_of(problem, hypers, pushed)._replace(state=()), after
+        return pushed._replace(tangent=Tangent((), StackedColumns(()))), after
 
-    def _directions(self, hypers: Hypers) -> Directions:
-        """The directions of the columns of Z that this engine pushes: all of them."""
-        return directions(hypers, 0, count_columns(hypers))
-
-    def _read(self, hypers: Hypers, pushed: Pushed) -> Any:
-        """What the compiled function returns of the pushed columns: the hypergradient."""
-        return hypergradient_of(self.problem, hypers, pushed)._replace(state=())
+    return Method(start, advance, forget=lambda carry: carry._replace(sensitivity=nest.zeros_like(carry.sensitivity)))

@@ -10,7 +10,8 @@ from rfho2.core import errors, loops, nest
 from rfho2.core.types import HyperGradient, Hypers, Nest
 from rfho2.dynamics.base import replay_of
 from rfho2.hypergradients import binomial
-from rfho2.hypergradients.engine import OfflineEngine
+from rfho2.hypergradients.engine import MethodEngine
+from rfho2.hypergradients.method import Method, from_the_start
 from rfho2.problem import Cost, Problem
 
 ZERO = tf.UnconnectedGradients.ZERO
@@ -18,7 +19,7 @@ ZERO = tf.UnconnectedGradients.ZERO
 
 def reverse(
     problem: Problem, checkpoints: int | None = None, truncate: int | None = None, jit_compile: bool | None = None
-) -> OfflineEngine:
+) -> MethodEngine:
     """Reverse-mode hypergradients: time independent of the number of hypers, memory for T states or for as few as you like.
 
     alpha_T = dE/ds_T,  alpha_{t-1} = alpha_t A_t,
@@ -33,7 +34,7 @@ def reverse(
       jit_compile: None tries XLA, except for convolutions on a CPU, and falls back to the graph; True or False insists.
 
     Returns:
-      An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state)`.
+      An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state, norms)`.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: 0.5 * w**2
@@ -46,7 +47,11 @@ def reverse(
     if checkpoints is not None:
         checkpoints = errors.check_count("checkpoints", checkpoints)
     settings = {"method": "reverse", "checkpoints": checkpoints, "truncate": truncate}
+    settings |= {"steps": problem.steps, "jit_compile": jit_compile}
+    return MethodEngine(problem, settings, lambda problem, *_: _method(problem, checkpoints, truncate), afresh=True)
 
+
+def _method(problem: Problem, checkpoints: int | None, truncate: int | None) -> Method:
     def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         assert problem.steps is not None
         sweep = Sweep(problem, hypers, k)
@@ -70,9 +75,7 @@ def reverse(
         value = problem.value(sweep.terms, [cost.value for cost in costs])
         return HyperGradient(value, {name: grads[name] for name in hypers}, last, norms)
 
-    return OfflineEngine(
-        problem, hypergradient, settings, jit_compile, lambda other: reverse(other, checkpoints, truncate, jit_compile)
-    )
+    return from_the_start(hypergradient)
 
 
 class Sweep:
@@ -90,11 +93,7 @@ class Sweep:
 
     def step(self, state: Nest, t: tf.Tensor) -> Nest:
         """s_{t+1}."""
-        return self.problem.dynamics.step(state, self.hypers, self.batch(t), t)
-
-    def batch(self, t: tf.Tensor) -> Nest:
-        """The training batch of step t."""
-        return self.problem.batch(t, self.k)
+        return self.problem.step(state, self.hypers, t, self.k)
 
     def skip(self, carry: Nest, t: tf.Tensor) -> Nest:
         """A step that truncation leaves undifferentiated: running costs count, their adjoints do not."""
@@ -116,7 +115,7 @@ class Sweep:
         return self._running(t, state, costs), () if self.replay is None else state
 
     def _phi(self, t: tf.Tensor, new: Nest) -> Callable[[Nest, Hypers], Nest]:
-        batch, replay = self.batch(t), self.replay
+        batch, replay = self.problem.batch(t, self.k), self.replay
         if replay is None:
             return lambda state, hypers: self.problem.dynamics.step(state, hypers, batch, t)
         return lambda state, hypers: replay(state, hypers, batch, t, new)

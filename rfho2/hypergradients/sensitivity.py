@@ -24,15 +24,82 @@ MAX_CHUNK = 64  # columns pushed together
 Directions = dict[str, tf.Tensor]
 """Directions in the space of hypers, along a new first axis of each hyper."""
 
+Phi = Callable[[Nest, Hypers], Nest]
+"""One step, or the initialisation: (state, hypers) -> new state."""
+
+
+class SeparateColumns(NamedTuple):
+    """A few columns of Z, each a nest like the state: nothing has to be copied to take them apart."""
+
+    each: tuple[Nest, ...]
+
+    def push(self, phi: Phi, state: Nest, hypers: Hypers, along: Directions) -> Tangent:
+        """phi(state, hypers), and A Z + B.
+
+        Of two tapes, the first gives u -> u (A, B), which is linear, and the second transposes it. This evaluates phi once
+        for all columns. An accumulator would also multiply the weights by the tangent of the data, which is zero: in a small
+        network these are a fifth of all products.
+        """
+        inputs = (state, dict(hypers))
+        with tf.GradientTape(persistent=True) as transposing:
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                new = phi(*inputs)
+            u = nest.zeros_like(new)  # any value: nothing is computed with it
+            transposing.watch(u)
+            pulled = nest.dense(tape.gradient(new, inputs, u, unconnected_gradients=ZERO))
+        pairs = zip(self.each, _apart(along), strict=True)
+        columns = [nest.dense(transposing.gradient(pulled, u, pair, unconnected_gradients=ZERO)) for pair in pairs]
+        return Tangent(new, SeparateColumns(tuple(columns)))
+
+    def products(self, vector: Nest) -> tf.Tensor:
+        """The inner product of the vector with each column."""
+        return tf.stack([nest.dot(column, vector) for column in self.each])
+
+    def squares(self, problem: Problem) -> tf.Tensor:
+        """The sum of the squares of Z."""
+        return tf.add_n([problem.squares(nest.map(lambda z: z[tf.newaxis], column)) for column in self.each])
+
+
+class StackedColumns(NamedTuple):
+    """The columns of Z along a new first axis of each leaf of the state."""
+
+    all: Nest
+
+    def push(self, phi: Phi, state: Nest, hypers: Hypers, along: Directions) -> Tangent:
+        """phi(state, hypers), and A Z + B by `tf.autodiff.ForwardAccumulator`."""
+
+        def accumulated(direction: tuple[Nest, Hypers]) -> tuple[Nest, Nest]:
+            with tf.autodiff.ForwardAccumulator((state, dict(hypers)), direction) as accumulator:
+                new = phi(state, hypers)
+            return new, accumulator.jvp(new, unconnected_gradients=ZERO)
+
+        if count_directions(along) <= MAX_SEPARATE:
+            # Over DTensors: an accumulator for each column, so that the devices exchange what the step needs only once.
+            states, columns = zip(*(accumulated(pair) for pair in _apart((self.all, along))), strict=True)
+            return Tangent(states[0], StackedColumns(nest.map(lambda *leaves: tf.stack(leaves), *columns)))
+
+        # Vectorised over the columns, so that the graph does not grow with their number.
+        @tf.autograph.experimental.do_not_convert  # otherwise vectorized_map would rewrite the user's loss
+        def column(direction: tuple[Nest, Hypers]) -> Nest:
+            return accumulated(direction)[1]
+
+        return Tangent(phi(state, hypers), StackedColumns(tf.vectorized_map(column, (self.all, along), warn=False)))
+
+    def products(self, vector: Nest) -> tf.Tensor:
+        """The inner product of the vector with each column."""
+        return nest.dots(self.all, vector)
+
+    def squares(self, problem: Problem) -> tf.Tensor:
+        """The sum of the squares of Z; one per episode, if the problem consists of several."""
+        return problem.squares(self.all)
+
 
 class Tangent(NamedTuple):
-    """s_t and Z_t.
-
-    `sensitivity` has the columns along a new first axis of each leaf of the state; a few columns are `SeparateColumns`.
-    """
+    """s_t and Z_t."""
 
     state: Nest
-    sensitivity: Nest
+    sensitivity: SeparateColumns | StackedColumns
 
 
 class Reading(NamedTuple):
@@ -52,10 +119,14 @@ class Pushed(NamedTuple):
 
 
 def start_tangent(problem: Problem, params: Nest, hypers: Hypers, along: Directions) -> Tangent:
-    """s_0 and Z_0 = ds_0/d hypers, along the directions."""
+    """s_0 and Z_0 = ds_0/d hypers, along the directions.
+
+    A few columns are kept apart; over DTensors, TensorFlow 2.21 crashes in a loop that carries them.
+    """
     number = count_directions(along)
-    empty = SeparateColumns([()] * number) if _apart(number) else ()
-    return push_forward(lambda _, hypers: problem.dynamics.init(params, hypers), Tangent((), empty), hypers, along)
+    separate = number <= MAX_SEPARATE and not sharded()
+    nothing = SeparateColumns(((),) * number) if separate else StackedColumns(())
+    return nothing.push(lambda _, hypers: problem.dynamics.init(params, hypers), (), hypers, along)
 
 
 def push_steps(
@@ -66,7 +137,6 @@ def push_steps(
     k: tf.Tensor,
     t: int | tf.Tensor,
     steps: int | tf.Tensor,
-    batch: Callable[[tf.Tensor], Nest],
     discount: float = 1.0,
 ) -> Pushed:
     """`steps` steps from time t, with what the objectives read along the way and at the end; Z <- discount A Z + B."""
@@ -74,67 +144,69 @@ def push_steps(
     pairs = [(term, term.batch(k)) for term in terms]
 
     def body(carry: tuple[Tangent, list[Reading]], t: tf.Tensor) -> tuple[Tangent, list[Reading]]:
-        tangent, readings = carry
+        (state, z), readings = carry
         if discount != 1:
-            tangent = tangent._replace(sensitivity=nest.map(lambda z: discount * z, tangent.sensitivity))
-        examples = batch(t)
-        tangent = push_forward(lambda s, h: problem.dynamics.step(s, h, examples, t), tangent, hypers, along)
+            z = nest.map(lambda column: discount * column, z)
+        batch = problem.batch(t, k)
+        tangent = z.push(lambda s, h: problem.dynamics.step(s, h, batch, t), state, hypers, along)
         costs = [term.after(t + 1, problem.dynamics, tangent.state, hypers, b) for term, b in pairs]
         readings = [r if c is None else nest.add(r, read(c, tangent)) for r, c in zip(readings, costs, strict=True)]
         return tangent, readings
 
-    if _apart(count_directions(along)):  # a plain tuple, if it comes through a tf.function
-        tangent = tangent._replace(sensitivity=SeparateColumns(tangent.sensitivity))
-    nothing = [term.nothing(tangent.state, hypers) for term in terms]
-    zero = [Reading(cost.value, cost.hypers, tf.zeros(count_directions(along), cost.value.dtype)) for cost in nothing]
-    tangent, readings = loops.fold(body, (tangent, zero), t, steps)
+    tangent, readings = loops.fold(body, (tangent, _no_readings(problem, tangent.state, hypers, along)), t, steps)
     ends = [read(term.at_end(problem.dynamics, tangent.state, hypers, b), tangent) for term, b in pairs]
     readings = [nest.add(reading, end) for reading, end in zip(readings, ends, strict=True)]
-    return Pushed(tangent, readings, _squares(problem, tangent.sensitivity))
-
-
-def _squares(problem: Problem, sensitivity: Nest) -> tf.Tensor:
-    """The sum of the squares of Z."""
-    if isinstance(sensitivity, SeparateColumns):
-        return tf.add_n([problem.squares(nest.map(lambda z: z[tf.newaxis], column)) for column in sensitivity])
-    return problem.squares(sensitivity)
+    return Pushed(tangent, readings, tangent.sensitivity.squares(problem))
 
 
 def read(cost: Cost, tangent: Tangent) -> Reading:
     """The value of a cost at a state, and its derivative along each column of Z."""
-    if isinstance(tangent.sensitivity, SeparateColumns):
-        products = tf.stack([nest.dot(column, cost.state) for column in tangent.sensitivity])
-    else:
-        products = nest.dots(tangent.sensitivity, cost.state)
-    return Reading(cost.value, cost.hypers, products)
+    return Reading(cost.value, cost.hypers, tangent.sensitivity.products(cost.state))
 
 
-def in_chunks(problem: Problem, run: Callable[[Directions], Pushed], state: Nest, hypers: Hypers, together: int) -> Pushed:
-    """Repeats the training, each time with the next columns of Z; the last chunk is padded with zero columns.
+def _no_readings(problem: Problem, state: Nest, hypers: Hypers, along: Directions) -> list[Reading]:
+    nothing = [term.nothing(state, hypers) for term in problem.terms(hypers)]
+    return [Reading(cost.value, cost.hypers, tf.zeros(count_directions(along), cost.value.dtype)) for cost in nothing]
+
+
+def push_in_chunks(
+    problem: Problem, params: Nest, hypers: Hypers, k: tf.Tensor, begin: int, columns: int, together: int
+) -> Pushed:
+    """The whole training with columns `begin`, `begin` + 1, ... of Z, repeated for each chunk of them.
+
+    The last chunk is padded with zero columns. The sensitivity that it returns is of no use, and () with several chunks.
 
     Args:
-      run: directions -> the whole training with them.
-      state: s_0, as an example of a state.
+      columns: their number.
       together: columns in a chunk.
     """
-    chunks = -(-count_columns(hypers) // together)
-    dtype = nest.flatten(state)[0].dtype
+    check_not_empty(hypers)
+    assert problem.steps is not None
+    chunks, steps = -(-columns // together), problem.steps
+
+    def run(first: int | tf.Tensor) -> Pushed:
+        along = directions(hypers, first, together)
+        return push_steps(problem, start_tangent(problem, params, hypers, along), hypers, along, k, 0, steps)
+
+    if chunks == 1:
+        return run(begin)
 
     def body(
         carry: tuple[Nest, list[Reading], list[tf.Tensor], tf.Tensor], i: tf.Tensor
     ) -> tuple[Nest, list[Reading], list[tf.Tensor], tf.Tensor]:
-        tangent, readings, squares = run(directions(hypers, i * together, together))
+        tangent, readings, squares = run(begin + i * together)
         this_chunk = tf.equal(tf.range(chunks), i)[:, None]
         products = [tf.where(this_chunk, reading.products, rows) for rows, reading in zip(carry[2], readings, strict=True)]
         return tangent.state, readings, products, carry[3] + squares
 
-    nothing = [term.nothing(state, hypers) for term in problem.terms(hypers)]
-    readings = [Reading(cost.value, cost.hypers, tf.zeros(together, dtype)) for cost in nothing]
-    products = [tf.zeros([chunks, together], dtype) for _ in nothing]
+    state = problem.dynamics.init(params, hypers)
+    dtype = nest.flatten(state)[0].dtype
+    readings = _no_readings(problem, state, hypers, directions(hypers, 0, together))
+    products = [tf.zeros([chunks, together], dtype) for _ in readings]
     squares = problem.squares(nest.map(lambda leaf: tf.zeros([1, *leaf.shape], dtype), state))
     state, readings, products, squares = loops.fold(body, (state, readings, products, squares), 0, chunks)
     whole = [r._replace(products=tf.reshape(rows, [-1])) for r, rows in zip(readings, products, strict=True)]
-    return Pushed(Tangent(state, ()), whole, squares)
+    return Pushed(Tangent(state, StackedColumns(())), whole, squares)
 
 
 def hypergradient_of(problem: Problem, hypers: Hypers, pushed: Pushed) -> HyperGradient:
@@ -151,74 +223,9 @@ def hypergradient_of(problem: Problem, hypers: Hypers, pushed: Pushed) -> HyperG
     return HyperGradient(value, {name: total[name] for name in hypers}, pushed.tangent.state, norms)
 
 
-def push_forward(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: Hypers, along: Directions) -> Tangent:
-    """s <- phi(s, hypers) and Z <- A Z + B, column by column, where A and B are the derivatives of phi."""
-    if isinstance(tangent.sensitivity, SeparateColumns):
-        return _push_separate(phi, tangent, hypers, separated(along, count_directions(along)))
-    if count_directions(along) <= MAX_SEPARATE:  # over DTensors
-        return _push_stacked(phi, tangent, hypers, along)
-    return _push_together(phi, tangent, hypers, along)
-
-
-def _push_together(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: Hypers, along: Directions) -> Tangent:
-    """One accumulator, vectorised over the columns, so that the graph does not grow with their number."""
-
-    @tf.autograph.experimental.do_not_convert  # otherwise vectorized_map would rewrite the user's loss
-    def column(direction: tuple[Nest, dict[str, tf.Tensor]]) -> Nest:
-        return _accumulated(phi, tangent.state, hypers, direction)[1]
-
-    return Tangent(phi(tangent.state, hypers), tf.vectorized_map(column, (tangent.sensitivity, along), warn=False))
-
-
-def _push_separate(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: Hypers, along: SeparateColumns) -> Tangent:
-    """Two tapes: the first gives u -> u (A, B), which is linear, and the second transposes it.
-
-    This evaluates phi once for all columns. An accumulator would also multiply the weights by the tangent of the data, which
-    is zero: in a small network these are a fifth of all products.
-    """
-    inputs = (tangent.state, dict(hypers))
-    with tf.GradientTape(persistent=True) as transposing:
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            new = phi(*inputs)
-        u = nest.zeros_like(new)  # any value: nothing is computed with it
-        transposing.watch(u)
-        pulled = nest.dense(tape.gradient(new, inputs, u, unconnected_gradients=ZERO))
-    pairs = zip(tangent.sensitivity, along, strict=True)
-    columns = [nest.dense(transposing.gradient(pulled, u, pair, unconnected_gradients=ZERO)) for pair in pairs]
-    return Tangent(new, SeparateColumns(columns))
-
-
-def _push_stacked(phi: Callable[[Nest, Hypers], Nest], tangent: Tangent, hypers: Hypers, along: Directions) -> Tangent:
-    """A few columns over DTensors: an accumulator each, so that the devices exchange what the step needs only once."""
-    pairs = separated((tangent.sensitivity, along), count_directions(along))
-    states, columns = zip(*(_accumulated(phi, tangent.state, hypers, pair) for pair in pairs), strict=True)
-    return Tangent(states[0], nest.map(lambda *leaves: tf.stack(leaves), *columns))
-
-
-def _accumulated(
-    phi: Callable[[Nest, Hypers], Nest], state: Nest, hypers: Hypers, direction: tuple[Nest, Hypers]
-) -> tuple[Nest, Nest]:
-    """phi(state, hypers), and its derivative along one column of Z and one direction of the hypers."""
-    with tf.autodiff.ForwardAccumulator((state, dict(hypers)), direction) as accumulator:
-        new = phi(state, hypers)
-    return new, accumulator.jvp(new, unconnected_gradients=ZERO)
-
-
-class SeparateColumns(tuple):
-    """The columns of Z as a tuple, instead of along a new first axis: nothing has to be copied to take them apart."""
-
-    __slots__ = ()
-
-
-def _apart(number: int) -> bool:
-    """Whether so many columns are kept apart; over DTensors, TensorFlow 2.21 crashes in a loop that carries them."""
-    return number <= MAX_SEPARATE and not sharded()
-
-
-def separated(columns: Nest, number: int) -> SeparateColumns:
-    """Takes apart columns that lie along the first axis of each leaf."""
-    return SeparateColumns(nest.map(lambda z, j=j: z[j], columns) for j in range(number))
+def _apart(columns: Nest) -> list[Nest]:
+    """The columns that lie along the first axis of each leaf, one by one."""
+    return [nest.map(lambda z, j=j: z[j], columns) for j in range(nest.flatten(columns)[0].shape[0])]
 
 
 def count_directions(along: Directions) -> int:
@@ -237,7 +244,7 @@ def directions(hypers: Hypers, begin: int | tf.Tensor, number: int) -> Direction
 
 def balanced_chunk(m: int) -> int:
     """The size of a chunk if m columns are divided evenly into as few chunks as MAX_CHUNK allows."""
-    chunks = -(-m // MAX_CHUNK)
+    chunks = max(1, -(-m // MAX_CHUNK))
     return -(-m // chunks)
 
 

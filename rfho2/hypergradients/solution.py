@@ -70,13 +70,9 @@ def differentiate(
 
 def train(problem: Problem, how: How, state: Nest, t: tf.Tensor, hypers: Hypers, k: tf.Tensor) -> tuple[Nest, tf.Tensor]:
     """The state after the training, and the time then."""
-
-    def step(state: Nest, t: tf.Tensor) -> Nest:
-        return problem.dynamics.step(state, hypers, problem.batch(t, k), t)
-
     assert problem.steps is not None
     if not callable(how.settled) and how.settled == 0:
-        return loops.fold(step, state, t, problem.steps), t + problem.steps
+        return loops.fold(lambda s, t: problem.step(s, hypers, t, k), state, t, problem.steps), t + problem.steps
     params = problem.dynamics.params
     settled = value_at(how.settled, k, nest.flatten(state)[0].dtype)
 
@@ -86,7 +82,7 @@ def train(problem: Problem, how: How, state: Nest, t: tf.Tensor, hypers: Hypers,
 
     def iterate(carry: Nest) -> Nest:
         i, old, _ = carry
-        new = step(old, t + i)
+        new = problem.step(old, hypers, t + i, k)
         change = nest.norm(nest.map(tf.subtract, params(new), params(old)))
         return i + 1, new, change > settled * nest.norm(params(old))
 

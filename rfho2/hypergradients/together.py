@@ -20,6 +20,7 @@ class Together(Problem):
     """The mean over n episodes of a problem, as a problem whose state is n states along a new first axis."""
 
     n: int = 1
+    single: Problem | None = None
 
     @classmethod
     def of(cls, problem: Problem, n: int) -> Together:
@@ -33,6 +34,7 @@ class Together(Problem):
             training_batches(problem.batches, n),
             None if several else objectives[""].batches,
             n,
+            problem,
         )
 
     def norm(self, adjoints: Nest) -> tf.Tensor:
@@ -51,6 +53,13 @@ def training_batches(batches: Batches | None, n: int) -> Batches | None:
     if batches is None or not of_episodes(batches):
         return batches
     return lambda t, k: stack(lambda episode: batches(t, episode), k, n)
+
+
+def spread(batches: Batches | None, problem: Problem) -> Batches | None:
+    """Batches that a method has besides those of the problem, as batches of all its episodes, if it consists of several."""
+    if not isinstance(problem, Together) or problem.single is None:
+        return batches
+    return training_batches(spread(batches, problem.single), problem.n)
 
 
 def _dynamics(dynamics: Dynamics, n: int) -> Dynamics:

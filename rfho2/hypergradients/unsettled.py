@@ -6,8 +6,6 @@ import math
 import warnings
 from typing import Any
 
-import tensorflow as tf
-
 from rfho2.core.types import Norms
 
 UNSETTLED = 0.01  # of the objective: a larger predicted change is reported
@@ -26,10 +24,8 @@ class Reporter:
         self._settings = settings
         self._said: set[str] = set()
 
-    def look(self, k: tf.Tensor, norms: Norms) -> None:
-        """Reads the norms of hyper-iteration k; inside another graph there are no numbers to read yet."""
-        if not tf.executing_eagerly():
-            return
+    def look(self, k: int, norms: Norms) -> None:
+        """Reads the norms of hyper-iteration k."""
         numbers = {name: float(norm) for name, norm in norms.items()}
         if numbers.get("asymmetry", 0.0) > SYMMETRIC:
             raise ValueError(
@@ -37,11 +33,11 @@ class Reporter:
                 f"{numbers['asymmetry']:.1e}), and CG would be wrong without a sign of it. Use solver='bicgstab'."
             )
         if numbers["unsettled"] > UNSETTLED:
-            self._warn("unsettled", int(k), self._unsettled(numbers))
+            self._warn("unsettled", k, self._unsettled(numbers))
         if numbers.get("curvature", math.inf) <= 0:
-            self._warn("curvature", int(k), self._indefinite(numbers))
-        elif numbers["linear residual"] > RESIDUAL * self._tolerance(int(k)):
-            self._warn("linear", int(k), self._unsolved(numbers))
+            self._warn("curvature", k, self._indefinite(numbers))
+        elif numbers["linear residual"] > RESIDUAL * self._tolerance(k):
+            self._warn("linear", k, self._unsolved(numbers))
 
     def _warn(self, kind: str, k: int, message: str) -> None:
         if kind not in self._said:

@@ -1,13 +1,14 @@
 """One training run in windows: `hyper_batch` steps at a time, with a hypergradient at the end of each.
 
-`Windows` is the base of real time. `ReverseWindows` records the steps of a window and carries the adjoint back through them,
-so that time does not depend on the number of hypers; a hypergradient then looks back no further than its own window.
+`window_engine` makes the engines of real time. `reverse_windows` records the steps of a window and carries the adjoint back
+through them, so that time does not depend on the number of hypers; a hypergradient then looks back no further than its own
+window.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -16,14 +17,11 @@ import tensorflow as tf
 
 from rfho2.batches import Stream
 from rfho2.core import errors, loops, nest
-from rfho2.core.compiled import Compiled
 from rfho2.core.types import HyperGradient, Hypers, Nest
-from rfho2.hypergradients.engine import OnlineEngine
+from rfho2.hypergradients.engine import MethodEngine, Processes
+from rfho2.hypergradients.method import Method
 from rfho2.hypergradients.reverse import Sweep, pull_back
 from rfho2.problem import Cost, Problem
-
-BatchAt = Callable[[tf.Tensor], Nest]
-"""t -> the training batch of step t, which lies in the current window."""
 
 
 class WindowSettings(NamedTuple):
@@ -88,108 +86,72 @@ class WindowCarry(NamedTuple):
     t: tf.Tensor
 
 
-class Windows(OnlineEngine):
-    """Base class for engines that continue one training run, `hyper_batch` steps at a time.
+def window_engine(
+    problem: Problem,
+    settings: WindowSettings,
+    make: Callable[[Problem, WindowSettings], Method],
+    jit_compile: bool | None,
+    processes: Processes | None = None,
+    others: Mapping[str, Any] | None = None,
+) -> MethodEngine:
+    """The engine of a method that continues one training run, `hyper_batch` steps at a time.
 
     Args:
       problem: what to differentiate; its training batches may be a stream.
       settings: see `rf.real_time`.
-      window: (carry, hypers, k, streamed) -> (result, carry), to be compiled. `carry.state` and `carry.t` are s_t and
-        t, so that the result needs no state; `streamed` has the window's batches, stacked, or is () if they do not come from
-        a stream.
+      make: (problem, settings) -> Method. Its carry has the fields `state` and `t`.
       jit_compile: None tries XLA and falls back to the graph; True or False insists.
+      processes: where it runs.
+      others: further settings of the engine.
     """
+    length = settings.hyper_batch if isinstance(settings.hyper_batch, int) else str(settings.hyper_batch)
+    described = {"method": "real_time", **settings._asdict(), "hyper_batch": length, "jit_compile": jit_compile}
+    described |= others or {}
 
-    def __init__(self, problem: Problem, settings: WindowSettings, window: Callable[..., Any], jit_compile: bool | None):
-        length = settings.hyper_batch if isinstance(settings.hyper_batch, int) else str(settings.hyper_batch)
-        described = {**settings._asdict(), "hyper_batch": length, "jit_compile": jit_compile}
-        super().__init__(problem, {"method": "real_time", **described})
-        self._window = settings
-        self._stream = self.stream
-        self._advance = Compiled(window, jit_compile)
-        self._train = Compiled(self._trained, jit_compile=False)  # for a few windows only
+    def with_stream(problem: Problem, *_: Any) -> Method:
+        return make(problem, settings)._replace(read=lambda stream, carry: read_window(stream, settings, int(carry.t)))
 
-    def advance(self, carry: Any, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Any]:
-        """`hyper_batch` more steps, and the hypergradient at their end on validation batch k."""
-        hypers = errors.checked_hypers(hypers, self.problem.dynamics.params(carry.state))
-        k = tf.convert_to_tensor(k, tf.int32)
-        streamed = () if self._stream is None else self._next_batches(self._stream, int(carry.t))
-        result, carry = self._advance(carry, hypers, k, streamed)
-        hypergradient = self._complete(result, hypers, k)._replace(state=carry.state)
-        self._norms = hypergradient.norms
-        return hypergradient, carry
-
-    def trained(self, params: Nest, hypers: Hypers, windows: int) -> Nest:
-        """The params after so many windows of training with these hypers, without hypergradients."""
-        params, hypers = self.validated(params, hypers)
-        state, t = self.problem.dynamics.init(params, hypers), 0
-        for _ in range(windows):
-            streamed = () if self._stream is None else self._next_batches(self._stream, t)
-            state = self._train(state, hypers, tf.constant(t), streamed)
-            t += self._window.steps(t)
-        return self.problem.dynamics.params(state)
-
-    def _trained(self, state: Nest, hypers: Hypers, t: tf.Tensor, streamed: Nest) -> Nest:
-        batch, dynamics = self._batches(tf.constant(0), t, streamed), self.problem.dynamics
-        return loops.fold(lambda s, t: dynamics.step(s, hypers, batch(t), t), state, t, self._window.steps(t))
-
-    def _next_batches(self, stream: Stream, t: int) -> Nest:
-        """The batches of the window that begins at time t, stacked; repeated to the length of the longest window."""
-        steps = self._window.steps(t)
-        missing = self._window.most - steps
-        batches = stream.take(steps)
-        return nest.map(lambda leaf: tf.concat([leaf, *[leaf[-1:]] * missing], 0), batches) if missing else batches
-
-    def _batches(self, k: tf.Tensor, begin: tf.Tensor, streamed: Nest) -> BatchAt:
-        """The training batches of the window that begins at time `begin`."""
-        if self._stream is None:
-            return lambda t: self.problem.batch(t, k)
-        return lambda t: nest.map(lambda leaf: tf.gather(leaf, t - begin), streamed)
-
-    def _complete(self, result: Any, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
-        """The hypergradient from what the compiled function returned."""
-        return result
+    return MethodEngine(problem, described, with_stream, afresh=False, processes=processes)
 
 
-class ReverseWindows(Windows):
+def read_window(stream: Stream, settings: WindowSettings, t: int) -> Nest:
+    """The batches of the window that begins at time t, stacked; the last is repeated up to the length of the longest one."""
+    steps = settings.steps(t)
+    batches, missing = stream.take(steps), settings.most - steps
+    return nest.map(lambda leaf: tf.concat([leaf, *[leaf[-1:]] * missing], 0), batches) if missing else batches
+
+
+def reverse_windows(problem: Problem, settings: WindowSettings) -> Method:
     """alpha_t = dE/ds_t at the end of a window, alpha_{t-1} = mu alpha_t A_t, grad = sum alpha_t B_t + dE/d hypers.
 
     The first window adds alpha_0 ds_0/d hypers.
     """
 
-    def __init__(self, problem: Problem, settings: WindowSettings, jit_compile: bool | None):
-        def window(carry: WindowCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[HyperGradient, WindowCarry]:
-            t, hypers, k, streamed = loops.unknown((carry.t, hypers, k, streamed))
-            steps = settings.steps(t)
-            end = t + steps
-            sweep = WindowSweep(problem, hypers, k, t, self._batches(k, t, streamed), settings.discount)
-            trajectory, last = loops.record(sweep.step, carry.state, t, steps, settings.most)
-            costs = sweep.turn(last, sweep.nothing(last), end)
-            costs, _ = loops.fold_back(sweep.back, costs, trajectory, t, steps)
-            grads = _with_initialisation(problem, carry, hypers, costs)
-            value = problem.value(sweep.terms, [cost.value for cost in costs])
-            norms = {"adjoint": nest.norm([cost.state for cost in costs])}
-            return HyperGradient(value, grads, (), norms), carry._replace(state=last, t=end)
+    def start(params: Nest, hypers: Hypers) -> WindowCarry:
+        return WindowCarry(*_initialised(problem, params, hypers), tf.constant(0))
 
-        super().__init__(problem, settings, window, jit_compile)
-        self._start = Compiled(lambda params, hypers: _initialised(problem, params, hypers), jit_compile=False)
+    def advance(carry: WindowCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[HyperGradient, WindowCarry]:
+        t, hypers, k, streamed = loops.unknown((carry.t, hypers, k, streamed))
+        steps = settings.steps(t)
+        end = t + steps
+        sweep = WindowSweep(problem.reading(streamed, t), hypers, k, t, settings.discount)
+        trajectory, last = loops.record(sweep.step, carry.state, t, steps, settings.most)
+        costs = sweep.turn(last, sweep.nothing(last), end)
+        costs, _ = loops.fold_back(sweep.back, costs, trajectory, t, steps)
+        grads = _with_initialisation(problem, carry, hypers, costs)
+        value = problem.value(sweep.terms, [cost.value for cost in costs])
+        norms = {"adjoint": nest.norm([cost.state for cost in costs])}
+        return HyperGradient(value, grads, (), norms), carry._replace(state=last, t=end)
 
-    def start(self, params: Nest, hypers: Hypers) -> WindowCarry:
-        """s_0 and t = 0."""
-        state, params = self._start(*self.validated(params, hypers))
-        return WindowCarry(state, params, tf.constant(0))
+    return Method(start, advance)
 
 
 class WindowSweep(Sweep):
     """The steps of both sweeps over the window that begins at time t = begin."""
 
-    def __init__(self, problem: Problem, hypers: Hypers, k: tf.Tensor, begin: tf.Tensor, batch: BatchAt, discount: float):
+    def __init__(self, problem: Problem, hypers: Hypers, k: tf.Tensor, begin: tf.Tensor, discount: float):
         super().__init__(problem, hypers, k)
-        self._begin, self._batch, self._discount = begin, batch, discount
-
-    def batch(self, t: tf.Tensor) -> Nest:
-        """The training batch of step t, from the stream if there is one."""
-        return self._batch(t)
+        self._begin, self._discount = begin, discount
 
     def back(self, carry: tuple[Sequence[Cost], Nest], state: Nest, t: tf.Tensor) -> tuple[list[Cost], Nest]:
         """From alpha_{t+1} to alpha_t, through the step from s_t."""

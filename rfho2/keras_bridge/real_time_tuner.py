@@ -13,7 +13,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from rfho2.batches import Stream
 from rfho2.core import errors, nest
+from rfho2.core.compiled import graph_function
 from rfho2.core.types import Hypers, Nest
 from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients.real_time import real_time
@@ -23,16 +25,17 @@ from rfho2.keras_bridge.checks import check_metrics, check_training
 from rfho2.keras_bridge.datasets import Order, Source
 from rfho2.keras_bridge.epochs import Epochs, Fitting, check_callbacks
 from rfho2.keras_bridge.example_weights import Examples
-from rfho2.keras_bridge.graph_first import GraphFirst
 from rfho2.keras_bridge.hyper_update import bold_update
 from rfho2.keras_bridge.losses import bounded
 from rfho2.keras_bridge.modes import choose_mode
 from rfho2.keras_bridge.optimizers import is_kind, to_keras, warn_of_state
-from rfho2.keras_bridge.safeguards import TRIAL, loss_limit, safe_start, warn_at_the_floor
-from rfho2.keras_bridge.training import current_params, make_training
+from rfho2.keras_bridge.safeguards import TRIAL, Trial, loss_limit, safe_start, warn_at_the_floor
+from rfho2.keras_bridge.training import KerasTraining, current_params, make_training
 from rfho2.monitor.plot import plot
 from rfho2.problem import Problem
 
+GRAPH_STEPS = 500  # before XLA compiles the step, so that output comes at once
+WORTH_COMPILING = 1000  # remaining steps; compiling takes 2 to 8 seconds, and a step is some milliseconds faster
 BETA_1, BETA_2 = 0.5, 0.9  # for Adam: hypergradients change by orders of magnitude, and a long memory would lag behind
 
 
@@ -246,15 +249,14 @@ class RealTimeTuner:
         jit_compile, mode = self._jit_compile, self.mode
         engine = real_time(problem, hyper_batch, self.carry, jit_compile, discount=self.discount, mode=mode)
         first = float(judged.objective(params, {}, batch))
-
-        def trial(hypers: Hypers) -> float:
-            return float(judged.objective(engine.trained(params, hypers, TRIAL), {}, batch))
-
-        start = start if self._begun else safe_start(trial, start, tunables, first)
+        if not self._begun:
+            start = safe_start(_trial(problem, judged, params, batch, hyper_batch), start, tunables, first)
         steps = math.ceil(watch.iterations * hyper_batch)
+        if jit_compile is None:
+            engine.graph_until = GRAPH_STEPS if steps >= GRAPH_STEPS + WORTH_COMPILING else math.inf
         self._begun = True
         driver = HyperOptimizer(
-            GraphFirst(engine, steps) if jit_compile is None else engine,
+            engine,
             bold_update(tunables, self.hyper_rate, beta_1=BETA_1, beta_2=BETA_2),
             [watch],
             watch.metrics,
@@ -263,3 +265,16 @@ class RealTimeTuner:
             limit=loss_limit(first, len(nest.flatten(batch)[0])) if "learning_rate" in tunables.start else None,
         )
         return driver, params, start
+
+
+def _trial(problem: Problem, judged: KerasTraining, params: Nest, batch: Nest, hyper_batch: Fraction) -> Trial:
+    """hypers -> the validation loss after a few hyper-batches of training with them, in graph mode: it is short."""
+    length = math.floor(TRIAL * hyper_batch)
+    train = graph_function(lambda hypers, streamed: problem.reading(streamed, 0).train(params, hypers, length))
+
+    def trial(hypers: Hypers) -> float:
+        streamed = problem.batches.take(length) if isinstance(problem.batches, Stream) else ()
+        state = train(errors.checked_hypers(hypers, params), streamed)
+        return float(judged.objective(problem.dynamics.params(state), {}, batch))
+
+    return trial

@@ -11,7 +11,14 @@ from rfho2.core.types import HyperGradient, Hypers, Result, Run
 
 
 class Callback:
-    """Watches a run. Override the methods you need; any object with some of these methods works too."""
+    """Watches a run. Override the methods you need; any object with some of these methods works too.
+
+    A callback that never reads `hypergradient.state` should say `needs_state = False` in its class: several hyper-iterations
+    may then run in one compiled call, after which `on_hyper_iteration` is called for each. All but the last of them have no
+    state: it is None.
+    """
+
+    needs_state = True
 
     def __init_subclass__(cls) -> None:
         if "on_norms" in vars(cls):

@@ -26,6 +26,8 @@ class CSVLogger(Callback):
       path: the file; missing parent directories are created.
     """
 
+    needs_state = False
+
     def __init__(self, path: str | os.PathLike[str]):
         self._path = Path(path)
         self._titles: list[str] = []
@@ -45,7 +47,7 @@ class CSVLogger(Callback):
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
         """Appends the row of hyper-iteration k."""
-        row: dict[str, Any] = dict(rows.row(k, hypers, hypergradient, extra))
+        row: dict[str, Any] = dict(rows.row(k, rows.numbers(hypers, hypergradient), extra))
         texts = {name: value for name, value in extra.items() if isinstance(value, str) and name not in row}
         self._pending.append({_safe(name): _safe(value) for name, value in (row | texts).items()})
         self._write_pending()

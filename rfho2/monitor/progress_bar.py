@@ -19,6 +19,8 @@ class ProgressBar(Callback):
       description: text in front of the bar.
     """
 
+    needs_state = False
+
     def __init__(self, show: str | tuple[str, ...] | None = None, description: str = "hyper-iterations"):
         self._show = (show,) if isinstance(show, str) else show
         self._description = description

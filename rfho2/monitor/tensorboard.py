@@ -33,6 +33,8 @@ class TensorBoard(Callback):
       every: hyper-iterations between histograms and images, which are large.
     """
 
+    needs_state = False
+
     def __init__(self, logdir: str | os.PathLike[str], every: int = 1):
         self._logdir = os.fspath(logdir)
         self._every = every

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from rfho2.core import nest
 from rfho2.core.types import Hypers, Nest
 from rfho2.hypergradients.binomial import fewest_slots, steps_run
-from rfho2.hypergradients.engine import Engine
+from rfho2.hypergradients.engine import MethodEngine
 from rfho2.hypergradients.forward import forward
 from rfho2.hypergradients.implicit import implicit
 from rfho2.hypergradients.reverse import reverse
@@ -35,9 +35,9 @@ class Choice(NamedTuple):
     seconds: float
     bytes: float
 
-    def build(self, problem: Problem) -> Engine:
+    def build(self, problem: Problem) -> MethodEngine:
         """The engine with these settings."""
-        make: dict[str, Callable[..., Engine]] = {"reverse": reverse, "forward": forward, "implicit": implicit}
+        make: dict[str, Callable[..., MethodEngine]] = {"reverse": reverse, "forward": forward, "implicit": implicit}
         return make[self.method](problem, **self.settings)
 
     def __str__(self) -> str:

@@ -46,7 +46,7 @@ def time_forward(problem: Problem, params: Nest, hypers: Hypers, step: float, co
     def push(params: Nest, hypers: Hypers, steps: tf.Tensor) -> Nest:
         along = directions(hypers, 0, columns)
         first = start_tangent(problem, params, hypers, along)
-        return push_steps(problem, first, hypers, along, tf.constant(0), 0, steps, problem.batch)
+        return push_steps(problem, first, hypers, along, tf.constant(0), 0, steps)
 
     return _timed(problem, Compiled(push), params, hypers, guess=(1 + columns) * step)
 

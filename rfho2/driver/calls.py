@@ -1,0 +1,177 @@
+"""Runs hyper-iterations: several in one compiled call, or one at a time where something has to look in between."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from rfho2.core import nest
+from rfho2.core.compiled import Compiled, graph_function, is_xlas
+from rfho2.core.types import Best
+from rfho2.driver.iteration import FINE, Candidate, Extremes, Progress, Rule, Told, hyper_iteration, most, settle, several
+from rfho2.driver.run_state import LastGood, RunState
+from rfho2.hypergradients.engine import Engine, MethodEngine, Processes
+from rfho2.hypergradients.episodes import ParamsFunction
+
+SECONDS = 0.25  # that a call may take, so that Ctrl-C and the progress bar are not kept waiting
+
+
+class Called(NamedTuple):
+    """What a call did: the state after the hyper-iterations that ended well, which has their history not yet.
+
+    Attributes:
+      now: the state after them.
+      told: what is told of each; in NumPy.
+      failed: what is told of the one that did not end well, if there is one.
+      ended: how the last one ended.
+    """
+
+    now: RunState
+    told: list[Told]
+    failed: Told | None
+    ended: int
+
+
+class Calls:
+    """The calls of one run.
+
+    Args:
+      engine: computes the hypergradients.
+      rule: how the hypers are moved.
+      now: the state from which the run starts.
+      wanted: hyper-iterations in a call; None chooses as many as take about a quarter of a second.
+      one_at_a_time: why only one hyper-iteration fits into a call, or "".
+    """
+
+    def __init__(self, engine: Engine, rule: Rule, now: RunState, wanted: int | None, one_at_a_time: str):
+        self._engine, self._rule, self._wanted = engine, rule, wanted
+        self._program: Compiled | None = None
+        update = rule.update if hasattr(rule.update, "get_concrete_function") else graph_function(rule.update)
+        reason = _not_compiled_whole(engine) or _not_traceable(update, now)
+        if isinstance(engine, MethodEngine) and not reason:
+            method, traced = engine.method(now.carry, now.hypers), rule._replace(update=update)
+            self._program = engine.program(rule, lambda: several(hyper_iteration(method, traced, engine.afresh)))
+        reason = reason or _needs_python(engine, now) or one_at_a_time
+        if wanted is not None and wanted > 1 and reason:
+            raise ValueError(f"iterations_per_call is {wanted}, but {reason}: only one hyper-iteration fits into a call.")
+        self._most = 1 if reason else most(now.hypers)
+        self._seconds: float | None = None  # that a hyper-iteration takes; None until one was timed
+        self._compiling = True  # so that the first call is not timed
+
+    def length(self, left: int) -> int:
+        """The number of hyper-iterations in the next call, of which `left` are left."""
+        if self._wanted is not None:
+            return min(self._wanted, self._most, left)
+        affordable = 1 if self._seconds is None else int(SECONDS / max(self._seconds, 1e-9))
+        return max(1, min(affordable, self._most, left))
+
+    def run(self, now: RunState, n: int, limit: float) -> Called:
+        """Up to n hyper-iterations; it ends before the first one whose numbers are not finite, or exceed the limit."""
+        began = time.perf_counter()
+        try:
+            called = self._separately(now, limit) if self._program is None else self._in_one_call(now, n, limit)
+        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError) as error:
+            if self._program is None or not is_xlas(error):
+                raise
+            # The optimiser, or both; the hypergradient alone may be compiled, or says why not.
+            self._program, self._most = None, 1
+            return self._separately(now, limit)
+        if not self._compiling:
+            self._seconds = (time.perf_counter() - began) / max(1, len(called.told))
+        self._compiling = False
+        return called
+
+    def _in_one_call(self, now: RunState, n: int, limit: float) -> Called:
+        engine, program = self._engine, self._program
+        assert isinstance(engine, MethodEngine)
+        assert program is not None
+        k = tf.constant(now.k)
+        params = engine.params_at(now.carry, k) if engine.afresh else ()
+        streamed = engine.read(now.carry)
+        engine.use(program, now.carry)
+        progress = _progress(now, engine.afresh, self._rule.relative)
+        progress, told, count, ended = program(progress, params, k, tf.constant(n), tf.constant(limit, tf.float64), streamed)
+        rows, number = nest.map(lambda leaf: leaf.numpy(), told), int(count)
+        each = [nest.map(lambda leaf, i=i: leaf[i], rows) for i in range(number + (int(ended) != FINE))]
+        for i, one in enumerate(each):
+            engine.report(now.k + i, one.hypergradient.norms)
+        after = _after(now, progress, number, engine.afresh)
+        return Called(after, each[:number], each[number] if number < len(each) else None, int(ended))
+
+    def _separately(self, now: RunState, limit: float) -> Called:
+        """One hyper-iteration, in which only the hypergradient is compiled."""
+        hypergradient, carry = self._engine.advance(now.carry, now.hypers, now.k)
+        extremes = _extremes(now, self._rule.relative)
+        settled = settle(self._rule, hypergradient, now.hypers, now.opt_state, extremes, tf.constant(limit, tf.float64))
+        told = Told(now.hypers, hypergradient._replace(state=()), settled.numbers)
+        told = nest.map(np.asarray, told)
+        if int(settled.ended) != FINE:
+            return Called(now, [], told, int(settled.ended))
+        score, best = float(settled.numbers[self._rule.best_by]), now.best
+        if best is None or score < best.value or np.isnan(best.value):
+            best = Best(now.hypers, hypergradient.state, score, now.k)
+        good = LastGood(now.hypers, now.opt_state, settled.used)
+        after = (now.k + 1, settled.hypers, settled.opt_state, carry, hypergradient.state, best, now.history)
+        return Called(RunState(*after, good, now.setbacks), [told], None, FINE)
+
+
+def _not_compiled_whole(engine: Engine) -> str:
+    """Why a hyper-iteration cannot be compiled as a whole, because of the engine."""
+    if not isinstance(engine, MethodEngine):
+        return "the engine is one of your own"
+    if type(engine.processes) is not Processes:
+        return "several processes compute each hypergradient"
+    return ""
+
+
+def _needs_python(engine: Engine, now: RunState) -> str:
+    """Why Python has to do something before each hyper-iteration."""
+    if engine.stream is not None:
+        return "the batches come from a stream"
+    if isinstance(now.carry, ParamsFunction):
+        return "params is a function"
+    if isinstance(engine, MethodEngine) and engine.graph_until:
+        return "the engine begins in graph mode"
+    return ""
+
+
+def _not_traceable(update: Any, now: RunState) -> str:
+    """Why the update cannot be part of a compiled hyper-iteration; one of the user's own may use NumPy, say."""
+    try:
+        before = (dict(now.hypers), now.opt_state)
+        hypers, opt_state = nest.map(lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), before)
+        after = update.get_concrete_function(hypers, opt_state, hypers).structured_outputs
+        same = nest.signature(after) == nest.signature(before)
+    except Exception:  # whatever the user's function raises when it is traced: it is called without tracing then
+        return "the optimizer cannot be traced by TensorFlow"
+    return "" if same else "the optimizer changes the shapes of the hypers or of its state"
+
+
+def _extremes(now: RunState, relative: bool) -> Extremes:
+    values = [row["value"] for row in now.history] if relative else []
+    lowest, largest = min(values, default=np.inf), max(map(abs, values), default=0.0)
+    return Extremes(tf.constant(lowest, tf.float64), tf.constant(largest, tf.float64))
+
+
+def _progress(now: RunState, afresh: bool, relative: bool) -> Progress:
+    best = now.best or Best(now.hypers, now.state, np.nan, -1)
+    candidate = Candidate(best.hypers, best.state, tf.constant(best.value, tf.float64), tf.constant(best.iteration))
+    good = now.good or LastGood(now.hypers, now.opt_state, now.hypers)
+    carry, state = ((), now.state) if afresh else (now.carry, ())
+    return Progress(carry, now.hypers, now.opt_state, state, candidate, good, _extremes(now, relative))
+
+
+def _after(now: RunState, progress: Progress, count: int, afresh: bool) -> RunState:
+    """The state after `count` hyper-iterations; what is equal is one tensor, so that a checkpoint stores it once."""
+    if not count:
+        return now
+    k = now.k + count
+    carry, state = (now.carry, progress.state) if afresh else (progress.carry, progress.carry.state)
+    hypers, best_state, score, iteration = progress.best
+    best = now.best
+    if int(iteration) >= now.k:
+        best = Best(hypers, state if int(iteration) == k - 1 else best_state, float(score), int(iteration))
+    return RunState(k, progress.hypers, progress.opt_state, carry, state, best, now.history, progress.good, now.setbacks)

@@ -1,0 +1,200 @@
+"""One hyper-iteration as one pure function, and several of them in one loop that is compiled.
+
+A loop of any length is the same program, with the number of hyper-iterations as a tensor, so that its length never changes
+a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from rfho2.core import loops, nest, rows
+from rfho2.core.types import HyperGradient, Hypers, Nest
+from rfho2.driver.run_state import LastGood
+from rfho2.hypergradients.method import Method
+
+FINE, NOT_FINITE, SPOILED = 0, 1, 2
+"""How a hyper-iteration ended: well; with a value or hypergradient that is not finite, or a value above the limit; or with
+an optimiser's state that is not finite, although the hypergradient is."""
+
+SMALLEST = float(np.finfo(np.float32).tiny)  # size of an objective that hypergradients are divided by
+MOST = 64  # hyper-iterations in a call
+ROWS = 2**24  # bytes of hypers and hypergradients that a call may return
+
+
+class Rule(NamedTuple):
+    """How the hypers are moved: an update, the clipping before it, and the number by which the best is chosen."""
+
+    update: Callable[[Hypers, Nest, Hypers], tuple[dict[str, tf.Tensor], Nest]]
+    relative: bool
+    clip: float | None
+    best_by: str
+
+
+class Extremes(NamedTuple):
+    """The lowest value of the objective so far, and the largest size of one."""
+
+    lowest: tf.Tensor
+    largest: tf.Tensor
+
+
+class Candidate(NamedTuple):
+    """The best hyper-iteration so far; its score is NaN if there is none yet."""
+
+    hypers: dict[str, tf.Tensor]
+    state: Nest
+    score: tf.Tensor
+    iteration: tf.Tensor
+
+
+class Progress(NamedTuple):
+    """What one hyper-iteration passes on to the next.
+
+    `carry` is () if every training starts afresh, and otherwise `state` is (), because the carry has it.
+    """
+
+    carry: Any
+    hypers: dict[str, tf.Tensor]
+    opt_state: Nest
+    state: Nest
+    best: Candidate
+    good: LastGood
+    extremes: Extremes
+
+
+class Told(NamedTuple):
+    """A hyper-iteration as it is reported: its hypers, their hypergradient without the state, and the numbers of a row."""
+
+    hypers: dict[str, tf.Tensor]
+    hypergradient: HyperGradient
+    numbers: dict[str, tf.Tensor]
+
+
+class Settled(NamedTuple):
+    """The end of a hyper-iteration: the new hypers, from the hypergradient as it was used, and how it ended."""
+
+    hypers: dict[str, tf.Tensor]
+    opt_state: Nest
+    used: dict[str, tf.Tensor]
+    numbers: dict[str, tf.Tensor]
+    extremes: Extremes
+    ended: tf.Tensor
+
+
+def settle(
+    rule: Rule, hypergradient: HyperGradient, hypers: Hypers, opt_state: Nest, extremes: Extremes, limit: tf.Tensor
+) -> Settled:
+    """Clips the hypergradient, moves the hypers along it, and looks for what is not finite."""
+    numbers = rows.numbers(hypers, hypergradient)
+    value = numbers["value"]
+    extremes = Extremes(tf.minimum(extremes.lowest, value), tf.maximum(extremes.largest, tf.abs(value)))
+    used = dict(hypergradient.grads) if rule.clip is None else _clipped(hypergradient.grads, rule.clip)
+    if rule.relative:
+        used = _relative(used, value, extremes)
+    new, after = rule.update(used, opt_state, hypers)
+    sound = _finite((value, hypergradient.value, hypergradient.grads)) & ~(value > limit)
+    # Adam squares what it is given, and would stand still for good. What is infinite by intent was so before.
+    unspoiled = _finite((new, after)) | ~_finite(opt_state)
+    ended = tf.where(sound, tf.where(unspoiled, FINE, SPOILED), NOT_FINITE)
+    return Settled(new, after, used, numbers, extremes, ended)
+
+
+def hyper_iteration(method: Method, rule: Rule, afresh: bool) -> Callable[..., tuple[Progress, Told, tf.Tensor]]:
+    """(progress, params, k, limit, streamed) -> (progress, what is told of it, how it ended) of hyper-iteration k."""
+
+    def iterate(
+        now: Progress, params: Nest, k: tf.Tensor, limit: tf.Tensor, streamed: Nest
+    ) -> tuple[Progress, Told, tf.Tensor]:
+        start = params if afresh else now.carry
+        hypergradient, carry = method.advance(start, now.hypers, k, streamed)
+        settled = settle(rule, hypergradient, now.hypers, now.opt_state, now.extremes, limit)
+        state = hypergradient.state if afresh else carry.state
+        if rule.best_by not in settled.numbers:
+            raise unknown_score(rule.best_by, settled.numbers)
+        score = settled.numbers[rule.best_by]
+        better = (score < now.best.score) | tf.math.is_nan(now.best.score)
+        best = _where(better, Candidate(now.hypers, state, score, k), now.best)
+        good = LastGood(now.hypers, now.opt_state, settled.used)
+        kept = ((), state) if afresh else (carry, ())
+        after = Progress(kept[0], settled.hypers, settled.opt_state, kept[1], best, good, settled.extremes)
+        told = Told(now.hypers, hypergradient._replace(state=()), settled.numbers)
+        return _where(settled.ended == FINE, after, now), told, settled.ended
+
+    return iterate
+
+
+def several(iterate: Callable[..., tuple[Progress, Told, tf.Tensor]]) -> Callable[..., Any]:
+    """(progress, params, k, n, limit, streamed) -> (progress, told, count, ended) of hyper-iterations k, ..., k + n - 1.
+
+    It ends before the first one that does not end well; `count` is the number before it. What is told of each, of that one
+    too, lies along a new first axis.
+    """
+
+    def run(
+        now: Progress, params: Nest, k: tf.Tensor, n: tf.Tensor, limit: tf.Tensor, streamed: Nest
+    ) -> tuple[Progress, Told, tf.Tensor, tf.Tensor]:
+        k, n = loops.unknown((k, n))  # otherwise XLA would compile again for other values
+
+        # A function of its own, so that there are places for what is told without tracing a hyper-iteration twice.
+        @tf.function(autograph=False)
+        def one(now: Progress, k: tf.Tensor) -> tuple[Progress, Told, tf.Tensor]:
+            return iterate(now, params, k, limit, streamed)
+
+        _, example, _ = one.get_concrete_function(now, tf.TensorSpec([], tf.int32)).structured_outputs
+
+        def unfinished(carry: Nest) -> tf.Tensor:
+            i, _, _, ended = carry
+            return (i < n) & (ended == FINE)
+
+        def body(carry: Nest) -> Nest:
+            i, now, slots, _ = carry
+            now, told, ended = one(now, k + i)
+            return tf.where(ended == FINE, i + 1, i), now, loops.write_slot(slots, i, told), ended
+
+        start = (tf.constant(0), now, loops.slots_for(example, most(now.hypers)), tf.constant(FINE))
+        count, now, slots, ended = loops.repeat(unfinished, body, start)
+        return now, loops.stack_slots(slots, example), count, ended
+
+    return run
+
+
+def unknown_score(best_by: str, numbers: Iterable[str]) -> ValueError:
+    """The error for a quantity by which no best can be chosen."""
+    return ValueError(f"best_by is '{best_by}', which is not in the history; choose one of {sorted(numbers)}.")
+
+
+def most(hypers: Hypers) -> int:
+    """The largest number of hyper-iterations in a call, by the memory that the hypers and hypergradients of all take."""
+    size = sum(2 * leaf.dtype.size * leaf.shape.num_elements() for leaf in hypers.values())
+    return max(1, min(MOST, ROWS // max(1, size)))
+
+
+def _where(condition: tf.Tensor, some: Nest, others: Nest) -> Nest:
+    return nest.map(lambda a, b: tf.where(condition, a, b), some, others)
+
+
+def _finite(arrays: Nest) -> tf.Tensor:
+    """Whether every entry of the floating leaves is finite."""
+    floating = [leaf for leaf in map(tf.convert_to_tensor, nest.flatten(arrays)) if leaf.dtype.is_floating]
+    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(leaf)) for leaf in floating] or True)
+
+
+def _clipped(grads: Hypers, norm: float) -> dict[str, tf.Tensor]:
+    """The hypergradients, scaled down if their norm over all hypers exceeds `norm`."""
+    # In float64: the square of a float32 above 1e19 is infinite.
+    whole = nest.norm([tf.cast(grad, tf.float64) for grad in grads.values()])
+    factor = tf.where(whole <= norm, tf.ones_like(whole), norm / whole)
+    return {name: grad * tf.cast(factor, grad.dtype) for name, grad in grads.items()}
+
+
+def _relative(grads: Hypers, value: tf.Tensor, extremes: Extremes) -> dict[str, tf.Tensor]:
+    """The hypergradients as relative changes of the objective.
+
+    An objective that has been 0 or less is compared with its largest size, because it may pass through 0 again.
+    """
+    size = tf.maximum(tf.where(extremes.lowest > 0, value, extremes.largest), SMALLEST)
+    return {name: grad / tf.cast(size, grad.dtype) for name, grad in grads.items()}
