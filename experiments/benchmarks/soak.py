@@ -19,7 +19,9 @@ from data.errors import DataError
 from experiments.benchmarks import soak_checks
 from experiments.common import processes
 from experiments.common.config import setting
+from rfho2.driver.iteration import MOST
 
+CHECKPOINT_EVERY = 20  # hyper-iterations, where several of them share a call
 EARLY = 0.2  # fraction of the kills that come while the process is still starting
 POLL, WATCH = 0.002, 0.2  # seconds between two looks at the CSV log, and at the process
 MEMORY, FILES, TIME = "resident memory, MB", "open files", "seconds per hyper-iteration"
@@ -33,7 +35,7 @@ Samples = list[tuple[int, float]]
 class Config:
     """What is run."""
 
-    part: str = setting("kills", "Which test to run.", choices=["kills", "long", "mixed"])
+    part: str = setting("kills", "Which test to run.", choices=["kills", "calls", "long", "mixed"])
     case: str = setting("real_time", "What runs in the mixed test.", choices=["real_time", "hyper_cleaning"])
     output_dir: str = setting("results/soak", "Where the runs write; those of an earlier soak have to be removed first.")
     hyper_iterations: int = setting(300, "Hyper-iterations of the run.", at_least=4)
@@ -85,11 +87,16 @@ def kill(child: subprocess.Popen[bytes], output: Path, goal: int | None, wait: f
     return child.wait() == -signal.SIGKILL
 
 
-def killed_run(output: Path, iterations: int, kills: int, settings: Sequence[str], seed: int) -> int:
-    """Makes a run that is killed at moments spread over its length; returns the number of kills that met it alive."""
-    rng, done = random.Random(seed), 0
+def killed_run(output: Path, iterations: int, kills: int, settings: Sequence[str], seed: int, calls: bool = False) -> int:
+    """Makes a run that is killed at moments spread over its length; returns the number of kills that met it alive.
+
+    Args:
+      calls: whether each start chooses another number of hyper-iterations in a compiled call.
+    """
+    rng, done, plain = random.Random(seed), 0, list(settings)
     goals = sorted(rng.randrange(iterations) for _ in range(kills))
     for goal in tqdm(goals, unit="kill", desc="killed"):
+        settings = [*plain, f"--iterations_per_call={rng.randint(0, MOST)}"] if calls else plain
         child = start(output, iterations, settings)
         try:
             early = rng.random() < EARLY
@@ -151,8 +158,11 @@ def run_kills(config: Config) -> bool:
     """Makes a run with kills and one without, and prints how they differ; returns whether nothing was lost."""
     whole, killed = fresh(config, "whole"), fresh(config, "killed")
     iterations, settings = config.hyper_iterations, [f"--hidden={config.hidden}"]
+    calls = config.part == "calls"
+    if calls:
+        settings += ["--noaccuracies", f"--checkpoint_every={CHECKPOINT_EVERY}"]
     finish(start(whole, iterations, settings), whole)
-    done = killed_run(killed, iterations, config.kills, settings, config.seed)
+    done = killed_run(killed, iterations, config.kills, settings, config.seed, calls)
     wrong = soak_checks.differences(killed, whole, iterations)
     verdict = "; ".join(wrong) or "nothing was lost"
     print(f"{done} kills in {iterations} hyper-iterations (seed {config.seed}): {verdict}")

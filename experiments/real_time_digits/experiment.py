@@ -35,6 +35,9 @@ class Config:
     hyper_rate_mu: float = setting(0.005, "Learning rate of projected Adam on the momentum factor.", at_least=0.0)
     hyper_rate_l2: float = setting(1e-5, "Learning rate of projected Adam on the L2 weight.", at_least=0.0)
     seed: int = setting(0, "Seed of the split, the weights and the batches.", at_least=0)
+    accuracies: bool = setting(True, "Whether to compute accuracies at every update; if not, many updates share one call.")
+    checkpoint_every: int = setting(1, "Updates of the hypers between two checkpoints.", at_least=1)
+    iterations_per_call: int = setting(0, "Updates in one compiled call, if there are no accuracies; 0 chooses.", at_least=0)
 
 
 def error(p: networks.Params, hypers: Hypers, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
@@ -70,10 +73,15 @@ def run(config: Config, data: mnist.NoisySplit, callbacks: Sequence[rf.Callback]
     rates = {"lr": config.hyper_rate_lr, "mu": config.hyper_rate_mu, "l2": config.hyper_rate_l2}
     constraints = {"lr": rf.NonNegative(), "mu": rf.Box(0.0, 0.99), "l2": rf.NonNegative()}
     tuner = rf.HyperOptimizer(
-        rf.real_time(problem, config.hyper_batch), rf.projected_adam(rates, constraints), callbacks, metrics
+        rf.real_time(problem, config.hyper_batch),
+        rf.projected_adam(rates, constraints),
+        callbacks,
+        metrics if config.accuracies else None,
+        iterations_per_call=config.iterations_per_call or None,
     )
     params = networks.layers((784, config.hidden, 10), np.random.default_rng(config.seed))
-    return tuner.run(params, NULL_TEACHER, config.hyper_iterations, checkpoint_dir)
+    every = config.checkpoint_every
+    return tuner.run(params, NULL_TEACHER, config.hyper_iterations, checkpoint_dir, checkpoint_every=every)
 
 
 def clean_split(seed: int) -> mnist.NoisySplit:

@@ -15,17 +15,16 @@ History = list[dict[str, float]]
 def summary(history: History, config: Config) -> str:
     """The end of the run in one sentence."""
     last = history[-1]
-    return (
-        f"after {config.hyper_iterations * config.hyper_batch} steps: test accuracy {last['test accuracy']:.2%}, "
-        f"lr {last['lr']:.4f}, momentum {last['mu']:.3f}, L2 {last['l2']:.2e}; {last['seconds']:.0f} s."
-    )
+    accuracy = f"test accuracy {last['test accuracy']:.2%}, " if config.accuracies else ""
+    hypers = f"lr {last['lr']:.4f}, momentum {last['mu']:.3f}, L2 {last['l2']:.2e}"
+    return f"after {config.hyper_iterations * config.hyper_batch} steps: {accuracy}{hypers}; {last['seconds']:.0f} s."
 
 
 def curves(history: History, config: Config, path: Path) -> None:
     """Plots accuracies, validation error and the three hypers against training steps."""
     steps = [(row["iteration"] + 1) * config.hyper_batch for row in history]
     figure, axes = plt.subplots(2, 2, figsize=(10, 6.5), sharex=True, layout="constrained")
-    for name in ACCURACIES:
+    for name in ACCURACIES if config.accuracies else ():
         axes[0, 0].plot(steps, [100 * row[name] for row in history], label=name.split()[0])
     axes[0, 0].set(title="Accuracy", ylabel="%", ylim=(50, 100))
     axes[0, 1].semilogy(steps, [row["value"] for row in history], color="tab:red")

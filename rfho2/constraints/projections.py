@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from rfho2.core import loops
+
 
 def clipped_to_sum(u: tf.Tensor, other: tf.Tensor, least: float, most: tuple[float, float], total: float) -> tf.Tensor:
     """clip(u - tau, least, b), with tau such that the entries sum to `total`; b is most[1] where `other`, else most[0].
@@ -50,12 +52,15 @@ def clipped_to_sum(u: tf.Tensor, other: tf.Tensor, least: float, most: tuple[flo
 
 def _first_not(condition: Callable[[tf.Tensor], tf.Tensor], ordered: tf.Tensor) -> tf.Tensor:
     """The index of the first entry for which the condition does not hold, by bisection; the last index if there is none."""
-    first, last = tf.constant(0), tf.constant(ordered.shape[0] - 1)
-    for _ in range(ordered.shape[0].bit_length()):
+
+    def halve(interval: tuple[tf.Tensor, tf.Tensor], _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        first, last = interval
         middle = (first + last) // 2
         holds = condition(ordered[middle])
-        first, last = tf.where(holds, tf.minimum(middle + 1, last), first), tf.where(holds, last, middle)
-    return last
+        return tf.where(holds, tf.minimum(middle + 1, last), first), tf.where(holds, last, middle)
+
+    # A loop: XLA would fuse the steps into one another, and compile for many minutes.
+    return loops.fold(halve, (tf.constant(0), tf.constant(ordered.shape[0] - 1)), 0, ordered.shape[0].bit_length())[1]
 
 
 def direction_and_length(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

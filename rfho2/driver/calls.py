@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 from rfho2.core import nest
 from rfho2.core.compiled import Compiled, graph_function, is_xlas
-from rfho2.core.types import Best
+from rfho2.core.types import Best, HyperGradient
 from rfho2.driver.iteration import FINE, Candidate, Extremes, Progress, Rule, Told, hyper_iteration, most, settle, several
 from rfho2.driver.run_state import LastGood, RunState
 from rfho2.hypergradients.engine import Engine, MethodEngine, Processes
@@ -95,7 +96,7 @@ class Calls:
         progress = _progress(now, engine.afresh, self._rule.relative)
         progress, told, count, ended = program(progress, params, k, tf.constant(n), tf.constant(limit, tf.float64), streamed)
         rows, number = nest.map(lambda leaf: leaf.numpy(), told), int(count)
-        each = [nest.map(lambda leaf, i=i: leaf[i], rows) for i in range(number + (int(ended) != FINE))]
+        each = [_row_of(rows, i) for i in range(number + (int(ended) != FINE))]
         for i, one in enumerate(each):
             engine.report(now.k + i, one.hypergradient.norms)
         after = _after(now, progress, number, engine.afresh)
@@ -116,6 +117,17 @@ class Calls:
         good = LastGood(now.hypers, now.opt_state, settled.used)
         after = (now.k + 1, settled.hypers, settled.opt_state, carry, hypergradient.state, best, now.history)
         return Called(RunState(*after, good, now.setbacks), [told], None, FINE)
+
+
+def _row_of(rows: Told, i: int) -> Told:
+    """What is told of one hyper-iteration; TensorFlow's `map_structure` would take longer than a small hyper-iteration."""
+
+    def at(arrays: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: array[i] for name, array in arrays.items()}
+
+    value, grads, state, norms = rows.hypergradient
+    one = HyperGradient(at(value) if isinstance(value, dict) else value[i], at(grads), state, at(norms))
+    return Told(at(rows.hypers), one, at(rows.numbers))
 
 
 def _not_compiled_whole(engine: Engine) -> str:

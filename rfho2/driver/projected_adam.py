@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -93,6 +94,30 @@ def projected_adam(
         zeros = {name: tf.zeros_like(hyper) for name, hyper in hypers.items()}
         return ProjectedAdamState(tf.constant(0), zeros, zeros, rate)
 
+    described = {name: _described(constraint) for name, constraint in sorted(constraints.items())}
+    settings = {
+        "method": "projected_adam",
+        "learning_rate": rates,
+        "constraints": described,
+        "beta_1": beta_1,
+        "beta_2": beta_2,
+        "epsilon": epsilon,
+        "log_scale": sorted(log_scale),
+    }
+    arguments = (tuple(constraints.items()), beta_1, beta_2, epsilon, tuple(log_scale))
+    try:
+        update = _shared_update(*arguments)
+    except TypeError:  # a constraint with arrays, which cannot be hashed
+        update = _update(*arguments)
+    return HyperUpdate(init, update, settings)
+
+
+def _update(
+    sets: tuple[tuple[str, Constraint], ...], beta_1: float, beta_2: float, epsilon: float, log_scale: tuple[str, ...]
+) -> Callable[[Hypers, Nest, Hypers], tuple[dict[str, tf.Tensor], Nest]]:
+    """The update, whose learning rates are part of the state."""
+    constraints = dict(sets)
+
     def update(grads: Hypers, state: ProjectedAdamState, hypers: Hypers) -> tuple[dict[str, tf.Tensor], ProjectedAdamState]:
         count = state.count + 1
         grads = {n: g * hypers[n] if n in log_scale else g for n, g in grads.items()}
@@ -108,18 +133,12 @@ def projected_adam(
             new[name] = constraints[name].project(moved) if name in constraints else moved
         return new, ProjectedAdamState(count, m, v, state.learning_rate)
 
-    described = {name: _described(constraint) for name, constraint in sorted(constraints.items())}
-    settings = {
-        "method": "projected_adam",
-        "learning_rate": rates,
-        "constraints": described,
-        "beta_1": beta_1,
-        "beta_2": beta_2,
-        "epsilon": epsilon,
-        "log_scale": sorted(log_scale),
-    }
     # One graph, because a projection is some fifty small ops, whose overhead dominates when they run eagerly.
-    return HyperUpdate(init, graph_function(update), settings)
+    return graph_function(update)
+
+
+_shared_update = functools.lru_cache(64)(_update)
+"""The same function for optimisers that differ in their rates alone, so that what is compiled for one serves all."""
 
 
 def with_rate_scaled(opt_state: Nest, factor: float) -> Nest | None:

@@ -12,7 +12,7 @@ import numpy as np
 from rfho2 import batches
 from rfho2.core import errors, nest
 from rfho2.core.compiled import Compiled
-from rfho2.core.types import Nest, Result
+from rfho2.core.types import Hypers, Nest, Result
 from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients.engine import Engine
 from rfho2.hypergradients.forward import forward
@@ -109,11 +109,15 @@ def tune(
         order = batches.seeded(batches.shuffled(data, size, seed), seed + 1)
         return Problem(training.dynamics(), training.objective, steps, order, batches.full(held_out))
 
+    def named(state: Nest, hypers: Hypers, k: int) -> dict[str, float]:
+        return tunables.named(hypers)
+
+    named.needs_state = False  # type: ignore[attr-defined]
     driver = HyperOptimizer(
         _engine(problem(examples), method, memory, jit_compile),
         hyper_update(tunables, hyper_rate),
         callbacks,
-        lambda state, hypers, k: tunables.named(hypers),
+        named,
         on_divergence=tunables.with_lower_learning_rate,
     )
     result = driver.run(params, tunables.to_internal(tunables.start), iterations, checkpoint_dir)

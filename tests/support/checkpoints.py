@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,11 @@ def run(directory=None, iterations=TOTAL, case="simple", callbacks=(), optimizer
 def straight(case="simple", iterations=TOTAL):
     """The result of a run that nothing interrupts."""
     return run(None, iterations, case)
+
+
+def copy_of_1_0_0(case, directory):
+    """A copy of the checkpoint that version 1.0.0 wrote after three hyper-iterations of `run(case=case)`."""
+    return shutil.copytree(Path(__file__).with_name("checkpoints_1_0_0") / case, Path(directory) / case)
 
 
 def numbers(directory):
