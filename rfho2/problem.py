@@ -190,37 +190,3 @@ class Term(NamedTuple):
         """The zero cost."""
         zero = tf.zeros([], nest.flatten(state)[0].dtype)
         return Cost(zero, nest.zeros_like(state), nest.zeros_like(self.tuned(hypers)))
-
-
-def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
-    """Traces init, one step and the objectives once, without running them, and rejects what cannot work.
-
-    A hyper is rejected if a tape finds no connection from it to any state or objective; a derivative that *is* 0 is fine.
-    """
-    terms = problem.terms(hypers)
-    errors.check_owners({term.name: term.hypers for term in terms}, hypers)
-
-    def trace(params: Nest, hypers: Hypers, t: tf.Tensor, streamed: Nest) -> None:
-        batch = errors.checked_batch("batches", streamed if isinstance(problem.batches, Stream) else problem.batch(t, t))
-        with tf.GradientTape(persistent=True) as tape:
-            tape.watch(hypers)
-            first = problem.dynamics.init(params, hypers)
-            errors.check_state(first, nest.flatten(params)[0].dtype)
-            second = problem.dynamics.step(first, hypers, batch, t)
-            errors.check_step(first, second)
-            ends = [
-                term.fn(problem.dynamics.params(second), hypers, errors.checked_batch("validation", term.batch(t)))
-                for term in terms
-            ]
-        for term, end in zip(terms, ends, strict=True):
-            errors.check_scalar(f"objective {term.name}".strip(), end, nest.flatten(first)[0].dtype)
-            derivatives = tape.gradient([*nest.flatten(first), *nest.flatten(second), end], term.tuned(hypers))
-            lost = [name for name, derivative in derivatives.items() if derivative is None]
-            if lost:
-                raise errors.unconnected(lost, f"objective '{term.name}'" if term.name else "the objective")
-
-    spec = lambda x: tf.TensorSpec(x.shape, x.dtype)  # noqa: E731
-    streamed = problem.batches.spec if isinstance(problem.batches, Stream) else None
-    tf.function(trace, autograph=False).get_concrete_function(
-        nest.map(spec, params), nest.map(spec, dict(hypers)), tf.TensorSpec([], tf.int32), streamed
-    )

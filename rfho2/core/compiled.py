@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,6 +11,8 @@ from contextvars import ContextVar
 from typing import Any
 
 import tensorflow as tf
+
+from rfho2.core import graphs
 
 UNSUPPORTED = re.compile(r"unsupported operation|No registered '|not compilable|non-static|compile-time constant|XLA")
 CONVOLUTIONS = ("Conv2D", "Conv3D")  # how the names of their ops begin; XLA is good at depthwise ones
@@ -59,7 +60,7 @@ class Compiled:
     def _call(self, *args: Any) -> Any:
         if self._undecided:
             traced = self.graph.get_concrete_function(*args).graph
-            asserted = [node.name for node in _nodes(traced) if node.op.startswith(ASSERTIONS)]
+            asserted = [node.name for node in graphs.nodes(traced) if node.op.startswith(ASSERTIONS)]
             self._xla_wanted = not (asserted or slower_under_xla(traced))
             self._undecided = False
             if asserted:
@@ -108,13 +109,7 @@ def slower_under_xla(graph: tf.Graph) -> bool:
     """Whether a graph has convolutions, for which XLA's code on a CPU is 5 to 10 times slower than TensorFlow's own."""
     if tf.config.list_logical_devices("GPU"):
         return False
-    return any(node.op.startswith(CONVOLUTIONS) for node in _nodes(graph))
-
-
-def _nodes(graph: tf.Graph) -> Iterator[Any]:
-    """The nodes of a graph and of all functions inside it."""
-    definition = graph.as_graph_def()
-    return itertools.chain(definition.node, *(function.node_def for function in definition.library.function))
+    return any(node.op.startswith(CONVOLUTIONS) for node in graphs.nodes(graph))
 
 
 def graph_function(function: Callable[..., Any], **settings: Any) -> Any:

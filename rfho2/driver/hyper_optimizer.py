@@ -14,9 +14,9 @@ import tensorflow as tf
 from rfho2.core import errors, nest, rows
 from rfho2.core.types import Best, HyperGradient, Hypers, Nest, Result, Run
 from rfho2.driver import fingerprint, locks, prediction, preemption, recovery
-from rfho2.driver.calls import Called, Calls
+from rfho2.driver.calls import Calls
 from rfho2.driver.checkpoint_store import Store, digest
-from rfho2.driver.iteration import MOST, SPOILED, Rule, unknown_score
+from rfho2.driver.iteration import MOST, Rule, unknown_score
 from rfho2.driver.projected_adam import HyperUpdate
 from rfho2.driver.run_state import RunState
 from rfho2.hypergradients.adapter import as_engine
@@ -139,7 +139,7 @@ class HyperOptimizer:
         errors.check_count("keep", keep)
         first = params_at(params, 0)
         hypers = errors.checked_hypers(hypers, first)
-        errors.check_finite(hypers)
+        _check_finite(hypers)
         start = carried(params, first)
         run_state = self._start(start, hypers)
         config = self._config(first, hypers)
@@ -211,7 +211,7 @@ class HyperOptimizer:
             self._tell("on_hyper_iteration", now.k + i, hypers, hypergradient, extra)
             history.append(row)
         after = after._replace(history=history)
-        return after, None if called.failed is None else _diverged(after, called, limit)
+        return after, None if called.failed is None else recovery.diverged(after, called, limit)
 
     def _recovered(self, now: RunState, error: errors.DivergenceError, store: Store | None, every: int) -> RunState:
         """The state from which to repeat hyper-iteration k, which diverged; raises if there is nothing left to try."""
@@ -219,7 +219,7 @@ class HyperOptimizer:
         if retry is None:
             if store is not None and now.k % every and self.engine.stream is None:
                 self._save(store, now)
-            raise errors.with_story(error, now.setbacks) from None
+            raise recovery.with_story(error, now.setbacks) from None
         return retry
 
     def _over(self, now: RunState, iterations: int) -> bool:
@@ -287,13 +287,11 @@ def _needs_state(callback: Any) -> bool:
     return hasattr(callback, "on_hyper_iteration")
 
 
-def _diverged(now: RunState, called: Called, limit: float) -> errors.DivergenceError:
-    """The error for the hyper-iteration that did not end well."""
-    assert called.failed is not None
-    hypergradient, numbers = called.failed.hypergradient, called.failed.numbers
-    grads = {f"hypergradient of {name}": grad for name, grad in hypergradient.grads.items()}
-    norms = {rows.norm_name(name): norm for name, norm in hypergradient.norms.items()}
-    if called.ended == SPOILED:
-        return errors.diverged(now.k, {"optimiser's state": np.inf, **grads, **norms}, now.result)
-    values = {name: number for name, number in numbers.items() if name.partition("/")[0] == "value"}
-    return errors.diverged(now.k, {**values, **grads, **norms}, now.result, limit)
+def _check_finite(hypers: Hypers) -> None:
+    """Requires finite hypers, which a run can start from."""
+    for name, value in hypers.items():
+        bad = np.asarray(value)[~np.isfinite(np.asarray(value))]
+        if len(bad):
+            raise ValueError(
+                f"hyper '{name}' starts at {bad[0]} ({len(bad)} of {np.size(value)} entries); start from finite numbers."
+            )

@@ -14,8 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from rfho2.batches import Stream, constant, of_episodes
-from rfho2.core import nest
-from rfho2.core.compiled import graph_function
+from rfho2.core import graphs, nest
 from rfho2.core.types import HyperGradient, Hypers, Nest, Result
 from rfho2.hypergradients.engine import Engine, MethodEngine, Processes
 from rfho2.hypergradients.episodes import ParamsFunction
@@ -122,7 +121,8 @@ def repeats(engine: Engine, start: Nest) -> bool:
         return False
     if isinstance(problem.objective, Mapping):  # each of several objectives is differentiated by some of the hypers only
         return False
-    return constant(problem.validation) or _ignores_its_argument(problem.validation)
+    validation = problem.validation
+    return validation is None or constant(validation) or not graphs.depends(graphs.of_index(validation))
 
 
 def change(before: tuple[Hypers, HyperGradient], now: tuple[Hypers, HyperGradient]) -> Change:
@@ -157,11 +157,6 @@ def _smallest(hypergradient: HyperGradient) -> float:
     """The square root of the precision: errors of thousands of steps add up."""
     value = np.asarray(hypergradient.value)
     return float(np.sqrt(np.finfo(value.dtype).eps)) * abs(float(value))
-
-
-def _ignores_its_argument(batches: Any) -> bool:
-    traced = graph_function(batches).get_concrete_function(tf.TensorSpec([], tf.int32))
-    return not traced.inputs[0].consumers()
 
 
 def _message(changes: list[Change], growth: float) -> list[str]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from rfho2.constraints.sets import Box, Constraint
-from rfho2.core import errors
 from rfho2.core.compiled import graph_function
+from rfho2.core.errors import unknown_hyper
 from rfho2.core.types import Hypers, Nest
 from rfho2.driver.checkpoint_store import digest
 
@@ -77,13 +77,13 @@ def projected_adam(
     rates = dict(learning_rate) if isinstance(learning_rate, Mapping) else learning_rate
 
     def init(hypers: Hypers) -> ProjectedAdamState:
-        errors.check_names("constraints", constraints, hypers)
+        _check_names("constraints", constraints, hypers)
         for name, constraint in constraints.items():
             if not bool(constraint.contains(hypers[name])):
-                raise errors.infeasible(name, constraint, hypers[name])
+                raise _infeasible(name, constraint, hypers[name])
         _check_positive(log_scale, hypers)
         if isinstance(rates, Mapping):
-            errors.check_names("learning_rate", rates, hypers)
+            _check_names("learning_rate", rates, hypers)
             without = sorted(set(hypers) - set(rates))
             if without:
                 raise ValueError(f"learning_rate lacks the hypers {without}; give each hyper a rate, 0.0 to hold it.")
@@ -161,7 +161,7 @@ def _check_log_scale(names: Sequence[str], constraints: Mapping[str, Constraint]
 
 def _check_positive(names: Sequence[str], hypers: Hypers) -> None:
     """Requires positive entries of the hypers that move by factors."""
-    errors.check_names("log_scale", names, hypers)
+    _check_names("log_scale", names, hypers)
     for name in names:
         if not np.all(np.asarray(hypers[name]) > 0):
             raise ValueError(
@@ -182,3 +182,21 @@ def _described(constraint: Constraint) -> str:
     text = f"{type(constraint).__qualname__}({fields})" if bare else repr(constraint)
     arrays = [value for value in fields.values() if np.ndim(value)]
     return f"{text} #{digest(arrays)}" if arrays else text
+
+
+def _check_names(argument: str, names: Iterable[str], hypers: Hypers) -> None:
+    """Requires that every name is the name of a hyper."""
+    for name in names:
+        if name not in hypers:
+            raise unknown_hyper(argument, name, hypers)
+
+
+def _infeasible(name: str, constraint: Any, value: tf.Tensor) -> ValueError:
+    """The error for a starting point outside its constraint set."""
+    if not np.size(value):
+        return ValueError(f"hyper '{name}' has no entries, for which its constraint {constraint} is empty. Leave it out.")
+    return ValueError(
+        f"hyper '{name}' starts outside its constraint {constraint}: {np.asarray(value).ravel()[:5]}... (min "
+        f"{np.min(value):.6g}, max {np.max(value):.6g}, sum |.| {np.sum(np.abs(value)):.6g}). Start from "
+        f"constraint.project(value)."
+    )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
-from rfho2.core import errors, nest
-from rfho2.core.types import Hypers
+from rfho2.core import errors, nest, rows
+from rfho2.core.types import Hypers, Result
+from rfho2.driver.calls import Called
+from rfho2.driver.iteration import SPOILED
 from rfho2.driver.projected_adam import HyperUpdate, with_rate_scaled
 from rfho2.driver.run_state import RunState
 from rfho2.hypergradients.engine import Engine
@@ -58,3 +61,61 @@ def _with_half_the_rate(now: RunState, optimizer: HyperUpdate) -> RunState | Non
     good = now.good._replace(opt_state=opt_state)
     hypers, opt_state = optimizer.update(good.grads, good.opt_state, good.hypers)
     return now._replace(hypers=hypers, opt_state=opt_state, good=good)
+
+
+def diverged(now: RunState, called: Called, limit: float) -> errors.DivergenceError:
+    """The error for the hyper-iteration that did not end well; `now` is the state before it."""
+    assert called.failed is not None
+    hypergradient, numbers = called.failed.hypergradient, called.failed.numbers
+    grads = {f"hypergradient of {name}": grad for name, grad in hypergradient.grads.items()}
+    norms = {rows.norm_name(name): norm for name, norm in hypergradient.norms.items()}
+    values = {name: number for name, number in numbers.items() if name.partition("/")[0] == "value"}
+    first = {"optimiser's state": np.inf} if called.ended == SPOILED else values
+    return divergence(now.k, {**first, **grads, **norms}, now.result, np.inf if called.ended == SPOILED else limit)
+
+
+def divergence(
+    iteration: int, quantities: Mapping[str, Any], result: Result | None = None, limit: float = np.inf
+) -> errors.DivergenceError:
+    """The error for a hyper-iteration whose value or hypergradient is not finite, or whose value exceeds the limit.
+
+    `quantities` are those examined, by name.
+    """
+    norms = {name: float(np.linalg.norm(np.asarray(value, np.float64).ravel())) for name, value in quantities.items()}
+    bad = [name for name, norm in norms.items() if not np.isfinite(norm)]
+    wrong = f"not finite: {', '.join(bad)}" if bad else f"the value exceeds the limit, {limit:.6g}"
+    shown = ", ".join(f"{name}: {norm:.6g}" for name, norm in norms.items())
+    kept = f"Everything up to hyper-iteration {iteration - 1} is kept in .result." if iteration else "It was the first."
+    what = f"hyper-iteration {iteration}: {wrong}. Norms: {shown}."
+    value = [norm for name, norm in norms.items() if name.startswith("value")]
+    back = (
+        "Only the way back through the training is not finite. Either the data have NaN or infinity, which a ReLU can hide "
+        "from the value; or the adjoint overflows. Forward mode has no adjoint: rf.forward(problem), rf.real_time(..., "
+        "mode='forward') or rf.tune(..., method='forward'). With Adam, a larger epsilon (1e-3) helps if some weight has "
+        "never had a gradient (an embedding without data). "
+        if "norm of adjoint" in bad and np.all(np.isfinite(value))
+        else ""
+    )
+    return errors.DivergenceError(
+        f"{what} {back}Try a smaller inner learning rate or an upper bound on it (rf.Box), a smaller hyper learning rate, "
+        f"fewer steps, or float64; look for log(0), 0/0 and sqrt at 0 in the loss, for NaN or infinity in data and hypers, "
+        f"and for labels out of range. {kept}",
+        iteration,
+        result,
+        not bad,
+        what,
+    )
+
+
+def with_story(error: errors.DivergenceError, setbacks: tuple[str, ...]) -> errors.DivergenceError:
+    """The error of a run that gives up, with a list of the setbacks from which it recovered before."""
+    if not setbacks:
+        return error
+    story = "\n".join(f"  {number}. {text}" for number, text in enumerate(setbacks, 1))
+    return errors.DivergenceError(
+        f"{error} The run had backed off {len(setbacks)} times before:\n{story}",
+        error.iteration,
+        error.result,
+        error.finite,
+        error.what,
+    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -12,11 +10,12 @@ import tensorflow as tf
 from rfho2.core import errors, nest
 from rfho2.core.types import Hypers, Nest
 from rfho2.hypergradients.check_engine import check_same_problem, examined
-from rfho2.hypergradients.differences import FLOOR, difference, directions, response
+from rfho2.hypergradients.differences import FLOOR, compare, difference, response
 from rfho2.hypergradients.engine import Engine
 from rfho2.hypergradients.forward import forward
+from rfho2.hypergradients.probe import probe
 from rfho2.hypergradients.reverse import reverse
-from rfho2.problem import Problem, probe
+from rfho2.problem import Problem
 
 
 class Row(NamedTuple):
@@ -117,14 +116,8 @@ def check_hypergradient(
     if bad:
         return Check(False, [], f"not finite: {', '.join(bad)}; look for log(0), 0/0 and sqrt at 0.", float("nan"))
 
-    owner = {name: term.name for term in problem.terms(hypers) for name in term.hypers}
-    table = []
-    for name in hypers:
-        along = directions(hypers[name].numpy(), rng)
-        objective = functools.partial(_pick, value, owner[name])
-        differences = [difference(objective, hypers, {name: d}) for d in along]
-        pairs = [[float(np.sum(e.grads[name] * d)) for d in along] for e in engines]
-        table.append(_row(name, pairs[0], pairs[1], differences, abs(base[owner[name]]) * FLOOR))
+    worst = compare(problem, value, hypers, [by_mode.grads for by_mode in engines], rng)
+    table = [Row(name, numbers[0], numbers[1], numbers[2], error) for name, (numbers, error) in worst.items()]
     checked = None if engine is None else examined(engine, params, hypers, rtol, seed)
     if checked is not None:
         table = [Row(*row[:5], *checked.columns[row.hyper]) for row in table]
@@ -148,19 +141,6 @@ def check_hypergradient(
     elif checked is not None:
         message = checked.message
     return Check(not message, table, message, step_error)
-
-
-def _pick(value: Callable[[Hypers], dict[str, float]], objective: str, hypers: Hypers) -> float:
-    return value(hypers)[objective]
-
-
-def _row(name: str, backward: list[float], onward: list[float], differences: list[np.ndarray], floor: float) -> Row:
-    all_three = np.array([backward, onward, [float(d) for d in differences]])
-    spread = np.max(all_three, axis=0) - np.min(all_three, axis=0)
-    worst = int(np.argmax(spread))
-    error = float(spread[worst] / max(np.max(np.abs(all_three)), floor, np.finfo(float).tiny))
-    r, f, d = map(float, all_three[:, worst])
-    return Row(name, r, f, d, error if np.all(np.isfinite(all_three)) else float("nan"))
 
 
 def _step_error(problem: Problem, params: Nest, hypers: Hypers, rng: np.random.Generator) -> tuple[float, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rfho2.core.types import Hypers, Nest, Norms
-from rfho2.hypergradients.differences import FLOOR, difference, directions, response, solved_response
+from rfho2.hypergradients.differences import compare, response, solved_response
 from rfho2.hypergradients.engine import Engine
 from rfho2.problem import Problem
 
@@ -35,18 +34,8 @@ def examined(engine: Engine, params: Nest, hypers: Hypers, rtol: float, seed: in
     value, limit = _reference(engine, params), rtol
     if engine.settings.get("method") == "implicit":
         limit = max(rtol, RESIDUALS * float(found.norms["linear residual"]))
-    base, rng = value(hypers), np.random.default_rng(seed)
-    owner = {name: term.name for term in engine.problem.terms(hypers) for name in term.hypers}
-    columns = {}
-    for name in hypers:
-        along = directions(hypers[name].numpy(), rng)
-        objective = functools.partial(_objective, value, owner[name])
-        expected = np.array([float(difference(objective, hypers, {name: d})) for d in along])
-        actual = np.array([float(np.sum(found.grads[name] * d)) for d in along])
-        worst = int(np.argmax(np.abs(actual - expected)))
-        scale = max(np.max(np.abs([actual, expected])), abs(base[owner[name]]) * FLOOR, np.finfo(float).tiny)
-        error = float(np.abs(actual - expected)[worst] / scale)
-        columns[name] = (float(actual[worst]), float(expected[worst]), error)
+    worst = compare(engine.problem, value, hypers, [found.grads], np.random.default_rng(seed))
+    columns = {name: (numbers[0], numbers[1], error) for name, (numbers, error) in worst.items()}
     wrong = [name for name, (_, _, error) in columns.items() if not error <= limit]
     return Examined(columns, _message(engine, found.norms, wrong, limit) if wrong else "")
 
@@ -57,10 +46,6 @@ def _reference(engine: Engine, params: Nest) -> Callable[[Hypers], dict[str, flo
         return solved_response(problem, params)
     steps = int(Fraction(engine.settings["hyper_batch"])) if "hyper_batch" in engine.settings else problem.steps
     return response(dataclasses.replace(problem, steps=steps), params)
-
-
-def _objective(value: Callable[[Hypers], dict[str, float]], name: str, hypers: Hypers) -> float:
-    return value(hypers)[name]
 
 
 def _message(engine: Engine, norms: Norms, wrong: list[str], limit: float) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -44,6 +45,37 @@ def directions(hyper: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
         return [unit.reshape(hyper.shape) for unit in np.eye(hyper.size)]
     draws = rng.normal(size=(DIRECTIONS, hyper.size))
     return [(d / np.linalg.norm(d)).reshape(hyper.shape) for d in draws]
+
+
+def compare(
+    problem: Problem,
+    value: Callable[[Hypers], dict[str, float]],
+    hypers: Hypers,
+    grads: Sequence[Hypers],
+    rng: np.random.Generator,
+) -> dict[str, tuple[list[float], float]]:
+    """By hyper, where the hypergradients differ most from one another and from differences: ([each, difference], error).
+
+    Args:
+      value: hypers -> the value of each objective by name.
+      grads: hypergradients by several methods.
+      rng: for the directions along which large hypers are compared.
+    """
+    base, worst = value(hypers), {}
+    owner = {name: term.name for term in problem.terms(hypers) for name in term.hypers}
+    for name in hypers:
+        along = directions(np.asarray(hypers[name]), rng)
+        near = [float(difference(functools.partial(_pick, value, owner[name]), hypers, {name: d})) for d in along]
+        columns = np.array([*([float(np.sum(each[name] * d)) for d in along] for each in grads), near])
+        spread = np.max(columns, axis=0) - np.min(columns, axis=0)
+        at, floor = int(np.argmax(spread)), abs(base[owner[name]]) * FLOOR
+        error = float(spread[at] / max(np.max(np.abs(columns)), floor, np.finfo(float).tiny))
+        worst[name] = columns[:, at].tolist(), error if np.all(np.isfinite(columns)) else float("nan")
+    return worst
+
+
+def _pick(value: Callable[[Hypers], dict[str, float]], objective: str, hypers: Hypers) -> float:
+    return value(hypers)[objective]
 
 
 def response(problem: Problem, params: Nest) -> Callable[[Hypers], dict[str, float]]:

@@ -17,7 +17,8 @@ from rfho2.core.compiled import Compiled, graph_function
 from rfho2.core.types import HyperGradient, Hypers, Nest, Norms, Signal
 from rfho2.hypergradients import episodes
 from rfho2.hypergradients.method import Method
-from rfho2.problem import Problem, probe
+from rfho2.hypergradients.probe import probe
+from rfho2.problem import Problem
 
 PROGRAMS = 8  # that an engine keeps, one for each optimiser that drives it
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from rfho2.core import nest
+from rfho2.core import graphs, nest
 from rfho2.core.types import Hypers, Nest
 
 unconverted = tf.autograph.experimental.do_not_convert  # otherwise vectorized_map would rewrite the user's functions
@@ -24,8 +24,8 @@ class Stacked(NamedTuple):
 def stack(source: Callable[[tf.Tensor], Nest], k: tf.Tensor, n: int) -> Nest:
     """The values of `source` at episodes k n, ..., k n + n - 1, stacked; a single one if it is the same for all episodes."""
     episodes = k * n + tf.range(n)
-    traced = tf.function(source, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32))
-    if not _depends(traced):
+    traced = graphs.of_index(source)
+    if not graphs.depends(traced):
         return source(episodes[0])
 
     @unconverted
@@ -107,17 +107,6 @@ def _pulled_back(
     derivatives = [next(rows) if is_connected else None for is_connected in connected]
     of_all = [None if row is None else tf.reduce_sum(row, axis=0) for row in derivatives[len(own) :]]
     return [*derivatives[: len(own)], *of_all]
-
-
-def _depends(traced: Any) -> bool:
-    """Whether an output of a traced function of one argument depends on it."""
-    waiting, seen = [tensor.op for tensor in traced.outputs], set()
-    while waiting:
-        op = waiting.pop()
-        if op.name not in seen:
-            seen.add(op.name)
-            waiting += [tensor.op for tensor in op.inputs]
-    return traced.inputs[0].op.name in seen
 
 
 def _tensors(structure: Nest) -> list[Any]:

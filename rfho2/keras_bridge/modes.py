@@ -5,10 +5,10 @@ from __future__ import annotations
 import tensorflow as tf
 
 from rfho2.batches import Stream
+from rfho2.core.graphs import CONTROL_FLOW, trace
 from rfho2.core.types import Batches, Hypers, Nest
 from rfho2.dynamics.base import Loss
 from rfho2.hypergradients.sensitivity import MAX_SEPARATE, count_columns
-from rfho2.keras_bridge.traced_ops import CONTROL_FLOW, trace
 
 MOST_COLUMNS = 3  # numbers m tuned in forward mode, which costs 1 + m steps; reverse mode costs 3.2, and looks back less far
 

@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from rfho2.core import nest
+from rfho2.core.graphs import Op, trace
 from rfho2.core.types import Nest
-from rfho2.keras_bridge.traced_ops import Op, trace
 
 TOLERANCE = {"float64": 1e-3, "float32": 0.05}  # relative; a hidden stop_gradient costs percents, rounding less
 SCALES = {"float64": (1e-9, 1e-10, 1e-8, 1e-11, 1e-7, 1e-6), "float32": (0.1, 0.03, 0.01)}

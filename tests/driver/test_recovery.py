@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.core import errors
 from rfho2.driver import recovery
 from rfho2.driver.run_state import LastGood, RunState
 from tests.support.tuning import same_bits
@@ -80,6 +79,8 @@ def test_a_run_that_gives_up_reports_every_setback():
     assert "The run had backed off 10 times before:" in message
     assert message.count("hyper-iteration 1: not finite") == 11
     assert caught.value.iteration == 1
+    assert caught.value.what in message
+    assert not caught.value.finite
     assert len(caught.value.result.history) == 1
 
 
@@ -177,7 +178,7 @@ def test_given_hypers_start_with_a_fresh_optimiser_and_without_sensitivity():
     _, opt_state = optimizer.update({"h": tf.constant(3.0)}, optimizer.init(hypers), hypers)
     good = LastGood(hypers, opt_state, hypers)
     now = RunState(2, hypers, opt_state, carry, carry.state, None, [], good, ("an earlier setback",), 1)
-    error = errors.diverged(2, {"value": np.nan})
+    error = recovery.divergence(2, {"value": np.nan})
     back = recovery.retry_from(now, error, lambda hypers: {"h": hypers["h"] / 2}, online, optimizer)
     assert (back.k, float(back.hypers["h"]), back.good, back.in_a_row) == (2, 0.25, None, 2)
     assert back.setbacks == ("an earlier setback", error.what)

@@ -1,7 +1,8 @@
-"""The ops of a traced function, and which of them depend on some of its inputs; those inside loops and branches too."""
+"""Looks into traced functions: their ops, also those inside loops and branches, and which of them depend on an input."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -50,6 +51,32 @@ def trace(function: Callable[..., Any], followed: Nest, *others: Nest) -> tuple[
 
     concrete = tf.function(traced, autograph=False).get_concrete_function(spec(followed), *map(spec, others))
     return concrete, list(_ops(concrete.graph, set(inputs)))
+
+
+def of_index(function: Callable[[tf.Tensor], Nest]) -> Any:
+    """A function of an index, traced."""
+    return tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32))
+
+
+def depends(concrete: Any) -> bool:
+    """Whether an output of a traced function depends on its first argument.
+
+    >>> depends(of_index(lambda k: tf.constant(1.0))), depends(of_index(lambda k: [k + 1, tf.constant(1)]))
+    (False, True)
+    """
+    waiting, seen = [tensor.op for tensor in concrete.outputs], set()
+    while waiting:
+        op = waiting.pop()
+        if op.name not in seen:
+            seen.add(op.name)
+            waiting += [tensor.op for tensor in op.inputs]
+    return concrete.inputs[0].op.name in seen
+
+
+def nodes(graph: tf.Graph) -> Iterator[Any]:
+    """The nodes of a graph and of all functions inside it."""
+    definition = graph.as_graph_def()
+    return itertools.chain(definition.node, *(function.node_def for function in definition.library.function))
 
 
 def _ops(graph: Any, reached: set[str]) -> Iterator[Op]:

@@ -1,0 +1,105 @@
+"""Traces a problem once, without running it, and rejects what cannot work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import tensorflow as tf
+
+from rfho2.batches import Stream
+from rfho2.core import errors, nest
+from rfho2.core.types import Hypers, Nest
+from rfho2.problem import Problem
+
+
+def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
+    """Traces init, one step and the objectives once, without running them, and rejects what cannot work.
+
+    A hyper is rejected if a tape finds no connection from it to any state or objective; a derivative that *is* 0 is fine.
+    """
+    terms = problem.terms(hypers)
+    _check_owners({term.name: term.hypers for term in terms}, hypers)
+
+    def trace(params: Nest, hypers: Hypers, t: tf.Tensor, streamed: Nest) -> None:
+        batch = errors.checked_batch("batches", streamed if isinstance(problem.batches, Stream) else problem.batch(t, t))
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(hypers)
+            first = problem.dynamics.init(params, hypers)
+            _check_state(first, nest.flatten(params)[0].dtype)
+            second = problem.dynamics.step(first, hypers, batch, t)
+            _check_step(first, second)
+            ends = [
+                term.fn(problem.dynamics.params(second), hypers, errors.checked_batch("validation", term.batch(t)))
+                for term in terms
+            ]
+        for term, end in zip(terms, ends, strict=True):
+            errors.check_scalar(f"objective {term.name}".strip(), end, nest.flatten(first)[0].dtype)
+            derivatives = tape.gradient([*nest.flatten(first), *nest.flatten(second), end], term.tuned(hypers))
+            lost = [name for name, derivative in derivatives.items() if derivative is None]
+            if lost:
+                raise _unconnected(lost, f"objective '{term.name}'" if term.name else "the objective")
+
+    spec = lambda x: tf.TensorSpec(x.shape, x.dtype)  # noqa: E731
+    streamed = problem.batches.spec if isinstance(problem.batches, Stream) else None
+    tf.function(trace, autograph=False).get_concrete_function(
+        nest.map(spec, params), nest.map(spec, dict(hypers)), tf.TensorSpec([], tf.int32), streamed
+    )
+
+
+def _check_owners(owners: Mapping[str, Iterable[str]], hypers: Hypers) -> None:
+    """Requires that each hyper is tuned by exactly one objective."""
+    named = [name for names in owners.values() for name in names]
+    for objective, names in owners.items():
+        for name in names:
+            if name not in hypers:
+                raise errors.unknown_hyper(f"objective '{objective}'", name, hypers)
+    twice = sorted({name for name in named if named.count(name) > 1})
+    without = sorted(set(hypers) - set(named))
+    if twice or without:
+        problem = f"{twice} stand under several objectives" if twice else f"{without} stand under none"
+        raise ValueError(f"objective: hypers {problem}; list each hyper under exactly one rf.Objective(fn, hypers=[...]).")
+
+
+def _check_state(state: Nest, dtype: tf.DType) -> None:
+    """Requires that every leaf of the state is a tensor of the params' floating dtype."""
+    for path, leaf in nest.leaves_with_path(state):
+        if not tf.is_tensor(leaf):
+            raise TypeError(
+                f"dynamics.init returned state leaf '{path}' as {type(leaf).__name__}; return a tensor, such as "
+                f"tf.constant(x, tf.{dtype.name})."
+            )
+        if leaf.dtype != dtype:
+            raise TypeError(
+                f"dynamics.init returned state leaf '{path}' of dtype {leaf.dtype.name}; the state is differentiated, so "
+                f"every leaf has to be {dtype.name}, like the params. A step counter is not needed: step receives t."
+            )
+
+
+def _check_step(before: Nest, after: Nest) -> None:
+    """Requires that s_t has the structure, shapes and dtypes of s_{t-1}."""
+    try:
+        tf.nest.assert_same_structure(before, after)
+    except (TypeError, ValueError):
+        was, now = ([path for path, _ in nest.leaves_with_path(n)] for n in (before, after))
+        raise ValueError(
+            f"dynamics.step changed the structure of the state: it took {was} ({type(before).__name__}) and returned "
+            f"{now} ({type(after).__name__}). Return the state in the structure in which it came."
+        ) from None
+    for (path, old), (_, new) in zip(nest.leaves_with_path(before), nest.leaves_with_path(after), strict=True):
+        new = tf.convert_to_tensor(new)
+        if old.dtype != new.dtype or not old.shape.is_compatible_with(new.shape):
+            raise ValueError(
+                f"dynamics.step changed state leaf '{path}' from {old.dtype.name}{list(old.shape)} to "
+                f"{new.dtype.name}{list(new.shape)}. Shapes and dtypes have to stay the same from step to step."
+            )
+
+
+def _unconnected(names: list[str], objective: str) -> ValueError:
+    """The error for hypers that no step, no initialisation and no objective uses."""
+    plural, pronoun = ("s", "them") if len(names) > 1 else ("", "it")
+    return ValueError(
+        f"hyper{plural} {', '.join(map(repr, names))} reach{'' if plural else 'es'} nothing: neither dynamics.init, nor "
+        f"dynamics.step, nor {objective} depends on {pronoun} differentiably. Use {pronoun} in the loss, in a setting such "
+        f"as learning_rate='{names[0]}', or remove {pronoun} from hypers. tf.stop_gradient, rounding, integer casts and "
+        f".numpy() block the gradient."
+    )
