@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 import warnings
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from rfho2.core import graphs
+from rfho2.core.dtensors import is_dtensor, over_dtensors, sharded
 
 UNSUPPORTED = re.compile(r"unsupported operation|No registered '|not compilable|non-static|compile-time constant|XLA")
 CONVOLUTIONS = ("Conv2D", "Conv3D")  # how the names of their ops begin; XLA is good at depthwise ones
 ASSERTIONS = ("Assert", "CheckNumerics")  # XLA leaves them out
 BROKEN = re.compile(r"\bhlo\b|Triton|ptxas|LLVM|autotun", re.IGNORECASE)  # the compiler itself fails, on a GPU
 DEVICE = re.compile(r"CUDA_ERROR|launch|illegal|out of memory", re.IGNORECASE)  # the device fails, and would fail again
-
-_sharded: ContextVar[bool] = ContextVar("sharded", default=False)
 
 
 class Compiled:
@@ -83,26 +80,6 @@ class Compiled:
             )
         self._xla_wanted = False
         return self.graph(*args)
-
-
-def sharded() -> bool:
-    """Whether what is being traced will run over DTensors, which not all graphs survive."""
-    return _sharded.get()
-
-
-@contextlib.contextmanager
-def over_dtensors(are: bool = True) -> Iterator[None]:
-    """What is traced inside will run over DTensors, or will not."""
-    token = _sharded.set(are)
-    try:
-        yield
-    finally:
-        _sharded.reset(token)
-
-
-def is_dtensor(leaf: Any) -> bool:
-    """Whether a tensor with a value lies on the devices of a mesh; asking `tf.experimental.dtensor` would set one up."""
-    return tf.is_tensor(leaf) and "CUSTOM" in (getattr(leaf, "device", None) or "")
 
 
 def slower_under_xla(graph: tf.Graph) -> bool:

@@ -1,7 +1,7 @@
 """The loops over time: the only while loops and TensorArrays of the algorithms.
 
-Each is one graph node, whatever the number of steps, and runs under XLA and over DTensor inputs. Over DTensors, TensorFlow
-2.21 rejects an inner loop that starts from what the outer loop carries: see `hypergradients/binomial.py`.
+Each is one graph node, whatever the number of steps, and runs under XLA and over DTensor inputs; see `dtensors.renewed` for
+loops inside loops.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from tensorflow.experimental import dtensor
 
 from rfho2.batches import Stream
 from rfho2.core import errors
+from rfho2.core.dtensors import DTensorFunction
 from rfho2.core.types import HyperGradient, Hypers, Nest, Signal
 from rfho2.distribute import watchdog
 from rfho2.distribute.consensus import Consensus
-from rfho2.distribute.dtensor_function import DTensorFunction
 from rfho2.distribute.placement import BATCH, gather, ordinary, whole
 from rfho2.hypergradients.engine import MethodEngine, Processes
 from rfho2.hypergradients.method import Method, from_the_start

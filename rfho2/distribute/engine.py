@@ -11,15 +11,13 @@ from tensorflow.experimental import dtensor
 from rfho2.batches import Stream
 from rfho2.core import nest
 from rfho2.core.compiled import Compiled
+from rfho2.core.dtensors import BROKEN_SOLVERS, DTensorFunction, widened
 from rfho2.core.types import Nest, Signal
 from rfho2.distribute import watchdog
 from rfho2.distribute.cluster import chief
 from rfho2.distribute.consensus import Consensus
-from rfho2.distribute.dtensor_function import DTensorFunction
 from rfho2.distribute.placement import ordinary, replicate, whole
 from rfho2.hypergradients.engine import Engine, MethodEngine, Processes
-
-SMALL = 64  # entries: DTensor treats smaller tensors of some dtypes as constants, and would lower again for other values
 
 
 def on_mesh(engine: Engine, mesh: dtensor.Mesh) -> MethodEngine:
@@ -40,8 +38,9 @@ def on_mesh(engine: Engine, mesh: dtensor.Mesh) -> MethodEngine:
         raise TypeError(
             "batches is a stream, which every process would read for itself; use split(rf.batches.shuffled(...))."
         )
-    if engine.settings.get("solver") == "bicgstab":  # TensorFlow 2.21 ends with a segmentation fault
-        raise ValueError("solver is 'bicgstab', which DTensor cannot run; use solver='normal' or 'cg'.")
+    solver = engine.settings.get("solver")
+    if solver in BROKEN_SOLVERS:
+        raise ValueError(f"solver is '{solver}', which DTensor cannot run; use solver='normal' or 'cg'.")
     return MethodEngine(engine.problem, dict(engine.settings), engine.make, engine.afresh, OnMesh(mesh))
 
 
@@ -67,7 +66,7 @@ class OnMesh(Processes):
         def run(*args: Nest) -> Any:
             args = nest.map(tf.convert_to_tensor, args)
             dtypes = tuple(leaf.dtype.name for leaf in nest.flatten(args))
-            placed = replicate(nest.map(_widened, args), self.mesh)
+            placed = replicate(nest.map(widened, args), self.mesh)
             layout = dtensor.Layout.batch_sharded(self.mesh, self.mesh.dim_names[0], 2)
             row = tf.constant(self._consensus.row(args[1:])[None])
             told = dtensor.pack([row] * self.mesh.num_local_devices(), layout)
@@ -79,8 +78,3 @@ class OnMesh(Processes):
             return result
 
         return run
-
-
-def _widened(leaf: tf.Tensor) -> tf.Tensor:
-    """A small tensor as float64, which DTensor does not treat as a constant; int32 and float32 survive the conversion."""
-    return tf.cast(leaf, tf.float64) if leaf.shape.num_elements() <= SMALL else leaf

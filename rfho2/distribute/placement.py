@@ -10,9 +10,9 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from rfho2.batches import of_episodes
-from rfho2.core import errors, nest
+from rfho2.core import dtensors, errors, nest
 from rfho2.core.types import Batches, Nest
-from rfho2.distribute import dtensor_function, watchdog
+from rfho2.distribute import watchdog
 
 BATCH = "batch"  # the mesh dimension along which examples are divided
 
@@ -48,7 +48,7 @@ def shard(data: Nest, on: dtensor.Mesh, dimension: str = BATCH) -> Nest:
       on: the mesh.
       dimension: the mesh dimension to shard over.
     """
-    dtensor_function.drop()  # the caller may run its own ops on the DTensors next
+    dtensors.drop()  # the caller may run its own ops on the DTensors next
     parts = on.dim_size(dimension)
 
     def cut(path: str, leaf: Any) -> tf.Tensor:
@@ -112,7 +112,7 @@ def ordinary(data: Nest) -> Nest:
 
 def gather(own: Any, on: dtensor.Mesh, dimension: str = BATCH) -> np.ndarray:
     """Concatenates along the first axis what each process holds; all of them contribute the same number of rows."""
-    dtensor_function.drop()
+    dtensors.drop()
     each = np.split(np.asarray(own), on.num_local_devices())
     cut = dtensor.pack([tf.constant(part) for part in each], dtensor.Layout.batch_sharded(on, dimension, each[0].ndim))
     together = tf.function(lambda rows: whole(rows, on), autograph=False)

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from rfho2.batches import Stream
 from rfho2.core import nest
-from rfho2.core.compiled import graph_function, is_dtensor
+from rfho2.core.compiled import graph_function
+from rfho2.core.dtensors import is_dtensor
 from rfho2.core.types import Hypers, Nest
 from rfho2.driver.checkpoint_store import GRAPH, digest
 from rfho2.hypergradients.episodes import params_at

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from rfho2.core import loops, nest
+from rfho2.core import loops
+from rfho2.core.dtensors import renewed
 from rfho2.core.types import Nest
 
 Step = Callable[[Nest, tf.Tensor], Nest]
@@ -112,15 +113,10 @@ def _walk(
         kept, (state, t, slot) = everything
         kept = loops.write_slot(kept, slot, (state, t))
         steps = distance(table, end - t + 1, slots - slot)
-        return kept, Place(loops.fold(step, _fresh(state), t, steps), t + steps, slot + 1)
+        return kept, Place(loops.fold(step, renewed(state), t, steps), t + steps, slot + 1)
 
     slots_now = tuple(array.identity() for array in kept)
-    return loops.repeat(lambda everything: everything[1].t < end, onward, (slots_now, _fresh(place)))
-
-
-def _fresh(place: Nest) -> Nest:
-    """A copy made by new ops: over DTensors an inner loop cannot start from what the outer loop carries."""
-    return nest.map(tf.identity, place)
+    return loops.repeat(lambda everything: everything[1].t < end, onward, (slots_now, renewed(place)))
 
 
 def _table(steps: int, slots: int) -> tf.Tensor:

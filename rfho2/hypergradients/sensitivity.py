@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from rfho2.core import loops, nest
-from rfho2.core.compiled import sharded
+from rfho2.core.dtensors import sharded
 from rfho2.core.types import HyperGradient, Hypers, Nest
 from rfho2.problem import Cost, Problem
 
@@ -119,10 +119,7 @@ class Pushed(NamedTuple):
 
 
 def start_tangent(problem: Problem, params: Nest, hypers: Hypers, along: Directions) -> Tangent:
-    """s_0 and Z_0 = ds_0/d hypers, along the directions.
-
-    A few columns are kept apart; over DTensors, TensorFlow 2.21 crashes in a loop that carries them.
-    """
+    """s_0 and Z_0 = ds_0/d hypers, along the directions; a few columns are kept apart."""
     number = count_directions(along)
     separate = number <= MAX_SEPARATE and not sharded()
     nothing = SeparateColumns(((),) * number) if separate else StackedColumns(())

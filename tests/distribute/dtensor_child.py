@@ -65,7 +65,7 @@ def main(mode, *methods):
         assert_agree({name: grad.numpy() for name, grad in expected.grads.items()}, numbers, rtol=1e-10)
         np.testing.assert_allclose(expected.value, dtensor.unpack(sharded.value)[0], rtol=1e-10)
         print(method, "agrees", flush=True)
-        gc.collect()  # DTensor cannot keep a graph with loops while it lowers another: see dtensor_function.py
+        gc.collect()  # DTensor cannot keep a graph with loops while it lowers another: see core/dtensors.py
 
 
 if __name__ == "__main__":

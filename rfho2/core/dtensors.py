@@ -1,0 +1,85 @@
+"""What TensorFlow's DTensor needs that ordinary tensors do not; all of it was seen with TensorFlow 2.21.
+
+- A loop that carries several columns of Z apart crashes: `sharded` tells the tracing code to stack them.
+- An inner loop cannot start from what the outer loop carries: `renewed` makes it something else.
+- A graph with loops cannot be kept while another is lowered: `DTensorFunction`.
+- Small tensors of some dtypes count as constants, and other values are lowered again: `widened`.
+- BiCGSTAB ends with a segmentation fault: `BROKEN_SOLVERS`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import tensorflow as tf
+
+from rfho2.core import nest
+from rfho2.core.types import Nest
+
+BROKEN_SOLVERS = ("bicgstab",)
+SMALL = 64  # entries that may count as constants
+
+_sharded: ContextVar[bool] = ContextVar("sharded", default=False)
+_current: list[DTensorFunction] = []
+
+
+def sharded() -> bool:
+    """Whether what is being traced will run over DTensors."""
+    return _sharded.get()
+
+
+@contextlib.contextmanager
+def over_dtensors(are: bool = True) -> Iterator[None]:
+    """What is traced inside will run over DTensors, or will not."""
+    token = _sharded.set(are)
+    try:
+        yield
+    finally:
+        _sharded.reset(token)
+
+
+def is_dtensor(leaf: Any) -> bool:
+    """Whether a tensor with a value lies on the devices of a mesh; asking `tf.experimental.dtensor` would set one up."""
+    return tf.is_tensor(leaf) and "CUSTOM" in (getattr(leaf, "device", None) or "")
+
+
+def renewed(values: Nest) -> Nest:
+    """A copy made by new ops, from which an inner loop can start."""
+    return nest.map(tf.identity, values)
+
+
+def widened(leaf: tf.Tensor) -> tf.Tensor:
+    """A small tensor as float64, which is no constant; int32 and float32 survive the conversion."""
+    return tf.cast(leaf, tf.float64) if leaf.shape.num_elements() <= SMALL else leaf
+
+
+class DTensorFunction:
+    """A `tf.function` that keeps its graph only until another one runs, and is then traced again.
+
+    For each loop of a graph that is lowered to one device, TensorFlow adds a function to the process. It reads all of them
+    back when it lowers the next graph, and sometimes finds that they have changed: "Cannot add function 'while_body' because
+    a different function with the same name already exists".
+    """
+
+    def __init__(self, function: Callable[..., Any]):
+        self._function = function
+        self._compiled: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        if self._compiled is None:
+            drop()
+            self._compiled = tf.function(self._function, autograph=False)
+            _current.append(self)
+        with over_dtensors():
+            return self._compiled(*args)
+
+
+def drop() -> None:
+    """Drops the graph that is kept now."""
+    while _current:
+        _current.pop()._compiled = None
+        gc.collect()  # the graph is part of a reference cycle
