@@ -94,7 +94,12 @@ class Calls:
         streamed = engine.read(now.carry)
         engine.use(program, now.carry)
         progress = _progress(now, engine.afresh, self._rule.relative)
-        progress, told, count, ended = program(progress, params, k, tf.constant(n), tf.constant(limit, tf.float64), streamed)
+        try:
+            arguments = (progress, params, k, tf.constant(n), tf.constant(limit, tf.float64), streamed)
+            progress, told, count, ended = program(*arguments)
+        except tf.errors.OpError:
+            engine.put_back += [streamed] if engine.stream is not None else []
+            raise
         rows, number = nest.map(lambda leaf: leaf.numpy(), told), int(count)
         each = [_row_of(rows, i) for i in range(number + (int(ended) != FINE))]
         for i, one in enumerate(each):

@@ -120,8 +120,8 @@ class HyperOptimizer:
     ) -> Result:
         """Runs hyper-iterations 0..iterations-1, or those of them that remain.
 
-        Ctrl-C and SIGTERM end the run after the current hyper-iteration, with a checkpoint: by `KeyboardInterrupt`, and by
-        `SystemExit` with code 143. A second signal ends it at once.
+        Ctrl-C and SIGTERM end the run after the current call, of about a quarter of a second or one hyper-iteration, with a
+        checkpoint: by `KeyboardInterrupt`, and by `SystemExit` with code 143. A second signal ends it at once.
 
         Args:
           params: where each training (in real time: the one training) starts. A pure function k -> params starts each

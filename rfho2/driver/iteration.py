@@ -90,13 +90,17 @@ def settle(
 ) -> Settled:
     """Clips the hypergradient, moves the hypers along it, and looks for what is not finite."""
     numbers = rows.numbers(hypers, hypergradient)
+    if rule.best_by not in numbers:
+        raise unknown_score(rule.best_by, numbers)
     value = numbers["value"]
     extremes = Extremes(tf.minimum(extremes.lowest, value), tf.maximum(extremes.largest, tf.abs(value)))
     used = dict(hypergradient.grads) if rule.clip is None else _clipped(hypergradient.grads, rule.clip)
     if rule.relative:
         used = _relative(used, value, extremes)
-    new, after = rule.update(used, opt_state, hypers)
     sound = _finite((value, hypergradient.value, hypergradient.grads)) & ~(value > limit)
+    if tf.executing_eagerly() and not sound:  # what is not finite is no concern of an optimiser of the user's
+        return Settled(dict(hypers), opt_state, used, numbers, extremes, tf.constant(NOT_FINITE))
+    new, after = rule.update(used, opt_state, hypers)
     # Adam squares what it is given, and would stand still for good. What is infinite by intent was so before.
     unspoiled = _finite((new, after)) | ~_finite(opt_state)
     ended = tf.where(sound, tf.where(unspoiled, FINE, SPOILED), NOT_FINITE)
@@ -113,8 +117,6 @@ def hyper_iteration(method: Method, rule: Rule, afresh: bool) -> Callable[..., t
         hypergradient, carry = method.advance(start, now.hypers, k, streamed)
         settled = settle(rule, hypergradient, now.hypers, now.opt_state, now.extremes, limit)
         state = hypergradient.state if afresh else carry.state
-        if rule.best_by not in settled.numbers:
-            raise unknown_score(rule.best_by, settled.numbers)
         score = settled.numbers[rule.best_by]
         better = (score < now.best.score) | tf.math.is_nan(now.best.score)
         best = _where(better, Candidate(now.hypers, state, score, k), now.best)

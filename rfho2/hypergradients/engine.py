@@ -150,6 +150,7 @@ class MethodEngine(Engine):
 
     Attributes:
       graph_until: training steps that run as a plain graph, because compiling would not pay yet.
+      put_back: batches of a stream that were read for a hyper-iteration that could not be computed.
     """
 
     def __init__(
@@ -169,6 +170,7 @@ class MethodEngine(Engine):
         # Never by XLA, which draws other random numbers than the graph, and on a CPU far more slowly.
         self._params_at = graph_function(lambda function, k: self.method(function, {}).params_at(function, k))
         self._programs: dict[Any, Compiled] = {}
+        self.put_back: list[Nest] = []
 
     def _hyper_iteration(self, carry: Any, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[Any, Any]:
         # Otherwise XLA would compile again in every hyper-iteration, for a problem that reads table[k].
@@ -224,7 +226,7 @@ class MethodEngine(Engine):
         result, new = self._advance(self.params_at(carry, k), hypers, k, self.read(carry))
         hypergradient: HyperGradient = result if method.complete is None else method.complete(result, hypers, k)
         new = carry if self.afresh else new
-        if hypergradient.state == ():
+        if isinstance(hypergradient.state, tuple) and not hypergradient.state:
             hypergradient = hypergradient._replace(state=new.state)
         if tf.executing_eagerly():
             self.report(int(k), hypergradient.norms)
@@ -249,7 +251,7 @@ class MethodEngine(Engine):
         stream = self.stream
         if stream is None or self._method is None or self._method.read is None:
             return ()
-        return self._method.read(stream, carry)
+        return self.put_back.pop() if self.put_back else self._method.read(stream, carry)
 
     def program(self, key: Any, function: Callable[[], Callable[..., Any]]) -> Compiled:
         """A larger function that contains a hyper-iteration, compiled as the engine is; built once for each key."""

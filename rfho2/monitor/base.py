@@ -13,12 +13,12 @@ from rfho2.core.types import HyperGradient, Hypers, Result, Run
 class Callback:
     """Watches a run. Override the methods you need; any object with some of these methods works too.
 
-    A callback that never reads `hypergradient.state` should say `needs_state = False` in its class: several hyper-iterations
-    may then run in one compiled call, after which `on_hyper_iteration` is called for each. All but the last of them have no
-    state: it is None.
+    A class whose `on_hyper_iteration` never reads `hypergradient.state` should say `needs_state = False`: several
+    hyper-iterations may then run in one compiled call, after which `on_hyper_iteration` is called for each. All but the last
+    of them have no state: it is None.
     """
 
-    needs_state = True
+    needs_state = False  # of the empty method below; a class that overrides it needs the state, unless it says otherwise
 
     def __init_subclass__(cls) -> None:
         if "on_norms" in vars(cls):

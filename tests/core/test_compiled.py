@@ -156,7 +156,7 @@ def test_the_size_of_the_forward_graph_does_not_grow_with_the_number_of_hypers()
         engine = rf.forward(problem, jit_compile=False)
         params = tf.constant([1.0, 2.0], tf.float64)
         engine(params, {"weights": weights})
-        concrete = engine._compiled.graph.get_concrete_function(params, {"weights": weights}, tf.constant(0))
+        concrete = engine._compiled.graph.get_concrete_function(params, {"weights": weights}, tf.constant(0), ())
         graph = concrete.graph.as_graph_def()
         return len(graph.node) + sum(len(f.node_def) for f in graph.library.function)
 
@@ -169,7 +169,7 @@ def test_the_size_of_the_reverse_graph_does_not_grow_with_the_number_of_steps():
         loss = lambda w, hypers, batch: tf.reduce_sum(tf.cosh(w))  # noqa: E731
         engine = rf.reverse(rf.Problem(rf.momentum(loss, "lr", 0.9), loss, steps), jit_compile=False)
         params, hypers = tf.constant([1.0, 2.0], tf.float64), {"lr": tf.constant(0.01, tf.float64)}
-        concrete = engine._compiled.graph.get_concrete_function(params, hypers, tf.constant(0))
+        concrete = engine._compiled.graph.get_concrete_function(params, hypers, tf.constant(0), ())
         return len(concrete.graph.as_graph_def().node)
 
     assert operations(3) == operations(300)

@@ -103,7 +103,7 @@ def test_columns_share_the_step_also_where_a_hyper_scales_the_loss():
         engine = rf.forward(problem, jit_compile=True)
         engine(params, hypers)
         given = {name: tf.constant(value) for name, value in hypers.items()}
-        program = engine._compiled.xla.experimental_get_compiler_ir(params, given, tf.constant(0))
+        program = engine._compiled.xla.experimental_get_compiler_ir(params, given, tf.constant(0), ())
         return program(stage="optimized_hlo").count(" dot(")
 
     def error(p, hypers, batch):
