@@ -51,16 +51,22 @@ def clipped_to_sum(u: tf.Tensor, other: tf.Tensor, least: float, most: tuple[flo
 
 
 def _first_not(condition: Callable[[tf.Tensor], tf.Tensor], ordered: tf.Tensor) -> tf.Tensor:
-    """The index of the first entry for which the condition does not hold, by bisection; the last index if there is none."""
+    """The index of the first entry for which the condition does not hold, by bisection; the last index if there is none.
 
-    def halve(interval: tuple[tf.Tensor, tf.Tensor], _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        first, last = interval
-        middle = (first + last) // 2
-        holds = condition(ordered[middle])
-        return tf.where(holds, tf.minimum(middle + 1, last), first), tf.where(holds, last, middle)
+    All steps but the first are powers of two, so that no bounds have to be checked. They are a loop, because XLA would fuse
+    them into one another, and compile for minutes.
+    """
+    size = ordered.shape[0]
+    step = 2 ** (size.bit_length() - 1)
 
-    # A loop: XLA would fuse the steps into one another, and compile for many minutes.
-    return loops.fold(halve, (tf.constant(0), tf.constant(ordered.shape[0] - 1)), 0, ordered.shape[0].bit_length())[1]
+    def onward(carry: tuple[tf.Tensor, tf.Tensor], _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        last, step = carry  # the last entry for which the condition is known to hold
+        probe = last + step
+        return tf.where(condition(tf.gather(ordered, probe)), probe, last), step // 2
+
+    last = tf.where(condition(ordered[step - 1]), size - step, -1)
+    last, _ = loops.fold(onward, (last, tf.constant(step // 2)), 0, size.bit_length() - 1)
+    return tf.minimum(last + 1, size - 1)
 
 
 def direction_and_length(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
