@@ -1,15 +1,13 @@
 """Milliseconds per hyper-iteration of the driver: in calls of several, one at a time, and by another checkout.
 
 This file also runs alone, as a worker: it reads a case and a way to run it from each line of its input, makes the run, and
-prints the seconds. It uses only names that version 1.0.0 has too, so that another checkout can run it.
+prints the seconds. What another checkout is asked for, runs in calls and with logs, uses only names that 1.0.0 has too.
 """
 
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
-import math
 import os
 import subprocess
 import sys
@@ -171,8 +169,6 @@ def work() -> None:
         case = made[name] if name in made else made.setdefault(name, CASES[name]())
         if way == ALONE:
             seconds = (alone[name] if name in alone else alone.setdefault(name, compiled_alone(case)))()
-        elif way == SINGLE and "iterations_per_call" not in inspect.signature(rf.HyperOptimizer).parameters:
-            seconds = math.nan  # an older version
         else:
             seconds = run_once(case, way)
         print(f"\n{json.dumps([seconds, case.iterations])}", flush=True)

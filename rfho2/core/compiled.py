@@ -29,7 +29,7 @@ class Compiled:
     Args:
       function: of tensors and nests of tensors.
       jit_compile: None tries XLA; True or False insists.
-      falls_back: False raises the error where XLA fails, for a caller that knows better than to use the graph.
+      falls_back: False raises the error where XLA fails, for a caller that has another way to compute the same.
 
     Attributes:
       graph, xla: the two as `tf.function`s; they share their trace.

@@ -21,12 +21,12 @@ SECONDS = 0.25  # that a call may take, so that Ctrl-C and the progress bar are 
 
 
 class Called(NamedTuple):
-    """What a call did: the state after the hyper-iterations that ended well, which has their history not yet.
+    """What a call did. The history of `now` does not include its hyper-iterations yet.
 
     Attributes:
-      now: the state after them.
-      told: what is told of each; in NumPy.
-      failed: what is told of the one that did not end well, if there is one.
+      now: the state after the hyper-iterations that ended well.
+      told: what is reported of each of them, in NumPy.
+      failed: what is reported of the one that did not end well, if there is one.
       ended: how the last one ended.
     """
 
@@ -57,7 +57,10 @@ class Calls:
             self._program = engine.program(rule, lambda: several(hyper_iteration(method, traced, engine.afresh)))
         reason = reason or _needs_python(engine, now) or one_at_a_time
         if wanted is not None and wanted > 1 and reason:
-            raise ValueError(f"iterations_per_call is {wanted}, but {reason}: only one hyper-iteration fits into a call.")
+            raise ValueError(
+                f"iterations_per_call is {wanted}, but {reason}: only one hyper-iteration can run in a call. Leave "
+                f"iterations_per_call out, or remove the reason."
+            )
         self._most = 1 if reason else most(now.hypers)
         self._seconds: float | None = None  # that a hyper-iteration takes; None until one was timed
         self._compiling = True  # so that the first call is not timed
@@ -77,7 +80,7 @@ class Calls:
         except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError) as error:
             if self._program is None or not is_xlas(error):
                 raise
-            # The optimiser, or both; the hypergradient alone may be compiled, or says why not.
+            # The optimiser may be the reason: the engine compiles the hypergradient alone, or warns of what XLA cannot do.
             self._program, self._most = None, 1
             return self._separately(now, limit)
         if not self._compiling:

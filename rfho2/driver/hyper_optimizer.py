@@ -59,7 +59,7 @@ class HyperOptimizer:
       iterations_per_call: hyper-iterations that run in one compiled call, at most 64. It never changes results. None chooses
         as many as take about a quarter of a second, and one where something has to look in between: `metrics`, `stop`,
         `limit`, a stream of batches, params that are a function, an engine of your own, and callbacks, unless they say
-        `needs_state = False`, as rfho2's do. A number insists, and is refused there.
+        `needs_state = False`, as rfho2's do. There, a number above 1 is an error.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: (w - 1.0) ** 2
@@ -199,13 +199,14 @@ class HyperOptimizer:
         # The time of the algorithm alone, without metrics and callbacks; never negative, even if a clock is set back.
         each = max(0.0, time.perf_counter() - began) / max(1, len(called.told))
         seconds, after, history = now.history[-1]["seconds"] if now.history else 0.0, called.now, list(now.history)
+        best_in_python = self._rule().best_by != self.best_by
         for i, told in enumerate(called.told):
             last, seconds = i == len(called.told) - 1, seconds + each
             hypers, (value, grads, _, norms) = nest.map(tf.constant, told[:2]) if self._needs_tensors else told[:2]
             hypergradient = HyperGradient(value, grads, after.state if last else None, norms)
             extra = dict(self.metrics(hypergradient.state, hypers, now.k + i)) if self.metrics else {}
             row = {**rows.row(now.k + i, told.numbers, extra), "seconds": seconds}
-            if self._rule().best_by != self.best_by:
+            if best_in_python:
                 after = after._replace(best=self._better(now, hypers, hypergradient, row))
             self._tell("on_norms", now.k + i, {rows.norm_name(name): float(norm) for name, norm in norms.items()})
             self._tell("on_hyper_iteration", now.k + i, hypers, hypergradient, extra)

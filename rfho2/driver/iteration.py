@@ -98,7 +98,7 @@ def settle(
     if rule.relative:
         used = _relative(used, value, extremes)
     sound = _finite((value, hypergradient.value, hypergradient.grads)) & ~(value > limit)
-    if tf.executing_eagerly() and not sound:  # what is not finite is no concern of an optimiser of the user's
+    if tf.executing_eagerly() and not sound:  # a user's optimiser, which may use NumPy, is never called with NaN
         return Settled(dict(hypers), opt_state, used, numbers, extremes, tf.constant(NOT_FINITE))
     new, after = rule.update(used, opt_state, hypers)
     # Adam squares what it is given, and would stand still for good. What is infinite by intent was so before.

@@ -21,7 +21,8 @@ class HyperUpdate(NamedTuple):
 
     Attributes:
       init: hypers -> opt_state; rejects hypers that it cannot start from.
-      update: (grads, opt_state, hypers) -> (hypers, opt_state).
+      update: (grads, opt_state, hypers) -> (hypers, opt_state). It is traced once where TensorFlow can trace it, so draw
+        random numbers with stateless ops, and keep what changes in opt_state.
       settings: plain values that describe it.
       relative: whether the grads are divided by the size of the objective first, so that they are relative changes of it.
     """

@@ -253,7 +253,7 @@ class RealTimeTuner:
             start = safe_start(_trial(problem, judged, params, batch, hyper_batch), start, tunables, first)
         steps = math.ceil(watch.iterations * hyper_batch)
         if jit_compile is None:
-            engine.graph_until = GRAPH_STEPS if steps >= GRAPH_STEPS + WORTH_COMPILING else math.inf
+            engine.graph_until = graph_steps(steps)
         self._begun = True
         driver = HyperOptimizer(
             engine,
@@ -265,6 +265,14 @@ class RealTimeTuner:
             limit=loss_limit(first, len(nest.flatten(batch)[0])) if "learning_rate" in tunables.start else None,
         )
         return driver, params, start
+
+
+def graph_steps(steps: int) -> float:
+    """How many of a training's steps run before XLA compiles: all of them, if compiling would not pay.
+
+    It depends on the number of steps alone, so that a fit can be repeated and resumed.
+    """
+    return GRAPH_STEPS if steps >= GRAPH_STEPS + WORTH_COMPILING else math.inf
 
 
 def _trial(problem: Problem, judged: KerasTraining, params: Nest, batch: Nest, hyper_batch: Fraction) -> Trial:

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2.keras_bridge import real_time_tuner
 
 
 def advance(until, times):
@@ -27,3 +28,16 @@ def test_xla_takes_over_after_the_first_steps_and_the_training_goes_on():
     compiled, expected = advance(math.inf, 4)
     assert compiled == [False] * 4
     np.testing.assert_allclose(values, expected, rtol=1e-5)
+
+
+def test_a_short_training_stays_in_graph_mode(monkeypatch):
+    monkeypatch.setattr(real_time_tuner, "GRAPH_STEPS", 4)
+    monkeypatch.setattr(real_time_tuner, "WORTH_COMPILING", 4)
+    assert [real_time_tuner.graph_steps(steps) for steps in (7, 8)] == [math.inf, 4]
+
+
+def test_it_is_the_same_engine_for_a_checkpoint_however_many_steps_there_are():
+    loss = lambda w, hypers, batch: hypers["lr"] * w**2  # noqa: E731
+    first, second = (rf.real_time(rf.Problem(rf.gradient_descent(loss, "lr"), loss, None), 2) for _ in range(2))
+    first.graph_until, second.graph_until = 4, math.inf
+    assert first.settings == second.settings
