@@ -1,10 +1,12 @@
-"""Our methods, and SOBA, on two problems of the bilevel-optimisation benchmark, with its metrics.
+"""Our methods on two problems of the bilevel-optimisation benchmark, with its metrics and, if wanted, beside its solvers.
 
-python -m experiments.bilevel_benchmark                  # 22 minutes on two cores
+python -m experiments.bilevel_benchmark                  # 12 minutes on two cores
 python -m experiments.bilevel_benchmark --preset=quick   # two minutes: whether it works
+python -m experiments.bilevel_benchmark --solvers --checkout=BENCHMARK --jax_command=PYTHON   # 25 minutes
 
-Each method's settings are chosen on the first seed, by the last value, as the benchmark does; the results are those of the
-other seeds. docs/experiments/bilevel_benchmark.md has the problems and the results.
+BENCHMARK is a work tree of benchopt/benchmark_bilevel, and PYTHON one with JAX and benchopt. Each method's settings are
+chosen on the first seed; the results are those of the other seeds. docs/experiments/bilevel_benchmark.md has the problems
+and the results.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from pathlib import Path
 
 from absl import flags
 
+from data.errors import DataError
 from experiments.benchmarks import bilevel_report as report
-from experiments.benchmarks.bilevel_methods import PRESETS, Config, run
+from experiments.benchmarks.bilevel_methods import PRESETS, Config, Invocation, run
 from experiments.common.binary import run_main
 from experiments.common.config import define_flags, from_flags
 from experiments.common.results import write_results, write_text
@@ -25,7 +28,10 @@ FLAGS = flags.FLAGS
 def main() -> None:
     """Flags to config, run, report."""
     config, output = from_flags(Config, PRESETS), Path(FLAGS.output_dir)
-    rows = run(config, lambda line: print(line, flush=True))
+    invocation = from_flags(Invocation)
+    if config.solvers and invocation.checkout is None:
+        raise DataError("--solvers needs the benchmark: git clone benchopt/benchmark_bilevel, and --checkout=FOLDER.")
+    rows = run(config, invocation, lambda line: print(line, flush=True))
     write_results(output / "results.json", config, rows, {})
     text = "\n".join(report.table(rows, problem) for problem in config.problems)
     write_text(output / "table.md", text)
@@ -34,10 +40,11 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    define_flags(Invocation)
     define_flags(
         Config,
         PRESETS,
-        preset_help="full: 5 and 20 seconds for each run; quick: one.",
+        preset_help="full: 3 and 6 seconds for each run; quick: one.",
         output_dir="results/bilevel_benchmark",
     )
     run_main(main)

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import rfho2 as rf
 from data import mnist
+from rfho2.core.types import Hypers
 
 Level = Callable[[tf.Tensor, tf.Tensor, Any], tf.Tensor]
 """(z, x, examples) -> mean loss."""
@@ -45,9 +46,34 @@ class Bilevel(NamedTuple):
 
     def problem(self, steps: int) -> rf.Problem:
         """`steps` steps of gradient descent on g with all examples, judged by f; the hyper is "x"."""
-        inner = rf.gradient_descent(lambda z, hypers, batch: self.inner(z, hypers["x"], batch), self.rate)
-        data = rf.batches.full(self.train), rf.batches.full(self.validation)
-        return rf.Problem(inner, lambda z, hypers, batch: self.outer(z, hypers["x"], batch), steps, *data)
+        return self._problem(steps, self.rate, rf.batches.full(self.train), rf.batches.full(self.validation))
+
+    def problem_on_batches(self, rate: float, batch_size: int, seed: int) -> rf.Problem:
+        """One step, on consecutive examples at a random place; the rate falls with the square root of the time."""
+
+        def drawn(data: Any, level: int) -> Callable[[tf.Tensor], Any]:
+            number = tf.nest.flatten(data)[0].shape[0] // batch_size
+
+            def batch(t: tf.Tensor) -> Any:
+                start = batch_size * tf.random.stateless_uniform((), (seed + level, t), 0, number, tf.int32)
+                return tf.nest.map_structure(lambda column: _rows(column, start, batch_size), data)
+
+            return batch
+
+        def falling(hypers: Hypers, t: tf.Tensor) -> tf.Tensor:
+            return rate / tf.sqrt(tf.cast(t + 1, tf.float32))
+
+        return self._problem(1, falling, drawn(self.train, 0), drawn(self.validation, 1))
+
+    def _problem(self, steps: int, rate: Any, train: Any, validation: Any) -> rf.Problem:
+        inner = rf.gradient_descent(lambda z, hypers, batch: self.inner(z, hypers["x"], batch), rate)
+        return rf.Problem(inner, lambda z, hypers, batch: self.outer(z, hypers["x"], batch), steps, train, validation)
+
+
+def _rows(column: tf.Tensor, start: tf.Tensor, number: int) -> tf.Tensor:
+    """`number` rows; column[start : start + number] would have a length that XLA does not know."""
+    rest = column.shape[1:].as_list()
+    return tf.slice(column, [start, *(0 for _ in rest)], [number, *rest])
 
 
 # ---- Quadratics ----------------------------------------------------------------------------------------------------------
@@ -178,3 +204,4 @@ def cleaning(seed: int, train: int = TRAIN, validation: int = VALIDATION) -> Bil
 
 
 PROBLEMS = {"quadratics": quadratics, "data cleaning": cleaning}
+GOALS = {"quadratics": (1e-2, 1e-4, 1e-6), "data cleaning": (0.20, 0.16, 0.14)}

@@ -1,23 +1,24 @@
-"""Our methods and SOBA on bilevel problems: who comes how far in the same time."""
+"""Our methods, and solvers of the benchmark, on bilevel problems: who comes how far in the same time."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 import rfho2 as rf
-from experiments.benchmarks.bilevel import PROBLEMS, Bilevel
+from experiments.benchmarks import bilevel_peers
+from experiments.benchmarks.bilevel import GOALS, PROBLEMS, Bilevel
 from experiments.common.config import setting
-from rfho2.core.types import Hypers, Nest
+from rfho2.core.types import HyperGradient, Hypers, Nest
 
 Row = dict[str, Any]
 Curve = list[dict[str, float]]
+Settings = tuple[float, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,171 +27,230 @@ class Config:
 
     problems: tuple[str, ...] = setting(tuple(PROBLEMS), "Problems.", choices=tuple(PROBLEMS))
     seconds: tuple[float, ...] = setting(
-        (5.0, 10.0), "Time of a run, for each problem; compiling does not count.", at_least=0.0
+        (3.0, 6.0), "Time of a run, for each problem; compiling does not count.", at_least=0.0
     )
     seeds: tuple[int, ...] = setting(
         (0, 1, 2, 3), "Seeds of the data: settings are chosen on the first, results are those of the others.", at_least=0
     )
-    batch_size: int = setting(64, "Examples in a batch of the stochastic method.", at_least=1)
+    batch_size: int = setting(64, "Examples in a batch of the stochastic methods.", at_least=1)
     most: int = setting(100, "At most so many settings of each method are tried, from all over its grid.", at_least=1)
+    solvers: bool = setting(False, "Also run solvers of the benchmark, from --checkout.")
 
 
 PRESETS = {"full": Config(), "quick": Config(seconds=(1.0, 1.0), seeds=(0, 1), most=2)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Invocation:
+    """Where the benchmark's own solvers are."""
+
+    checkout: str | None = setting(None, "A work tree of benchopt/benchmark_bilevel.")
+    jax_command: str = setting("python3", "A command that runs a Python with JAX and benchopt.")
+
+
+class Asked(NamedTuple):
+    """What a method is run on."""
+
+    problem: str
+    case: Bilevel
+    seconds: float
+    batch_size: int
+    seed: int
+    invocation: Invocation
 
 
 class Method(NamedTuple):
     """A way to solve a bilevel problem.
 
     Attributes:
-      settings: those among which the best final value chooses.
-      run: (problem, setting, batch size, seed) -> states (z, x), for ever; the first before any update.
-      problems: those that it can solve.
+      settings: by problem, those among which one is chosen; a problem that is missing is not solved.
+      curves: the metrics against seconds, for each of some settings.
     """
 
-    settings: Sequence[tuple[float, ...]]
-    run: Callable[[Bilevel, tuple[float, ...], int, int], Iterator[tuple[tf.Tensor, tf.Tensor]]]
-    problems: Sequence[str] = tuple(PROBLEMS)
+    settings: Mapping[str, Sequence[Settings]]
+    curves: Callable[[Asked, Sequence[Settings]], Iterable[Curve]]
 
 
-def gradient_step(rate: float) -> rf.HyperUpdate:
-    """x - rate * gradient."""
-
-    def update(grads: Hypers, state: Nest, hypers: Hypers) -> tuple[dict[str, tf.Tensor], Nest]:
-        return {name: value - rate * grads[name] for name, value in hypers.items()}, state
-
-    return rf.HyperUpdate(lambda hypers: (), update, {"rate": rate})
+# ---- Ours ----------------------------------------------------------------------------------------------------------------
 
 
-def with_engine(make: Callable[[Bilevel], rf.Engine]) -> Callable[..., Iterator[tuple[tf.Tensor, tf.Tensor]]]:
-    """Hyper-iterations of an engine."""
-
-    def run(case: Bilevel, chosen: tuple[float, ...], batch_size: int, seed: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
-        engine, (rate,) = make(case), chosen
-        optimizer = rf.projected_adam(rate) if case.adam else gradient_step(rate)
-        hypers: dict[str, tf.Tensor] = {"x": case.x}
-        state = optimizer.init(hypers)
-        engine.advance(engine.start(case.z, hypers), hypers, 0)  # compiles
-        carry = engine.start(case.z, hypers)
-        yield case.z, case.x
-        for k in itertools.count():
-            found, carry = engine.advance(carry, hypers, k)
-            hypers, state = optimizer.update(found.grads, state, hypers)
-            yield engine.problem.dynamics.params(found.state), hypers["x"]
-
-    return run
+class TimeIsUpError(Exception):
+    """Ends a run."""
 
 
-CHUNK = 20  # steps of SOBA in one call
+class Recorder(rf.Callback):
+    """The metrics after more and more seconds, in which measuring does not count; at the end of each compiled call."""
+
+    needs_state = False  # between the ends of calls
+
+    def __init__(self, asked: Asked, params: Callable[[Nest], tf.Tensor]):
+        self._asked, self._params = asked, params
+        case = asked.case
+        self.curve: Curve = [{"seconds": 0.0, **case.measure(case.z, case.x)}]
+        self._due, self._began = 0.01, time.perf_counter()
+
+    def on_start(self, run: Any) -> None:
+        """Starts the clock."""
+        self._began = time.perf_counter()
+
+    def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
+        """Measures, if there is a state and it is time to."""
+        spent = time.perf_counter() - self._began
+        if hypergradient.state is None or spent < min(self._due, self._asked.seconds):
+            return
+        self.curve.append({"seconds": spent, **self._asked.case.measure(self._params(hypergradient.state), hypers["x"])})
+        if spent >= self._asked.seconds:
+            raise TimeIsUpError
+        self._due, self._began = 1.15 * spent, time.perf_counter() - spent
 
 
-def soba(
-    case: Bilevel, chosen: tuple[float, ...], batch_size: int | None, seed: int
-) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
-    """The single loop of Dagréou et al. (2022): one step each on z, on the linear system for v, and on x.
+def ours(make: Callable[[Asked, Settings], tuple[rf.Engine, rf.HyperUpdate]]) -> Callable[..., Iterable[Curve]]:
+    """Runs of `rf.HyperOptimizer`; one that diverges ends with an infinite value."""
 
-    z - r dg/dz;  v - r (d2g/dz2 v + df/dz);  x - r / ratio (d2g/dxdz v + df/dx).
+    def curves(asked: Asked, settings: Sequence[Settings]) -> Iterable[Curve]:
+        for one in settings:
+            engine, optimizer = make(asked, one)
+            start = (asked.case.z, {"x": asked.case.x})
+            try:
+                rf.HyperOptimizer(engine, optimizer).run(*start, 1)  # compiles
+                recorder = Recorder(asked, engine.problem.dynamics.params)
+                rf.HyperOptimizer(engine, optimizer, callbacks=[recorder]).run(*start, 10**9)
+            except TimeIsUpError:
+                yield recorder.curve
+            except rf.DivergenceError:
+                yield [{"seconds": 0.0, "value": np.inf}]
 
-    Args:
-      chosen: r and ratio; with batches, both rates fall with the square root of the number of steps.
-      batch_size: of consecutive examples at a random place (a rest that is smaller is left out); None for all examples.
-    """
+    return curves
+
+
+def gradient_step(rate: float, falls: bool = False) -> rf.HyperUpdate:
+    """x - rate * gradient; the rate may fall with the square root of the number of steps."""
+
+    def update(grads: Hypers, count: tf.Tensor, hypers: Hypers) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        now = rate / tf.sqrt(count) if falls else rate
+        return {name: value - now * grads[name] for name, value in hypers.items()}, count + 1.0
+
+    return rf.HyperUpdate(lambda hypers: tf.constant(1.0), update, {"rate": rate, "falls": falls})
+
+
+def of_engine(make: Callable[[Bilevel], rf.Engine]) -> Callable[..., Iterable[Curve]]:
+    """One of our engines, with gradient steps or Adam for x."""
+
+    def made(asked: Asked, chosen: Settings) -> tuple[rf.Engine, rf.HyperUpdate]:
+        (rate,) = chosen
+        return make(asked.case), rf.projected_adam(rate) if asked.case.adam else gradient_step(rate)
+
+    return ours(made)
+
+
+def single_loop(asked: Asked, chosen: Settings) -> tuple[rf.Engine, rf.HyperUpdate]:
+    """SOBA on all examples: z moves at the rate of our other methods, and x at that rate divided by the ratio."""
+    (ratio,) = chosen
+    return rf.implicit(asked.case.problem(1), single_loop=True), gradient_step(asked.case.rate / ratio)
+
+
+def single_loop_on_batches(asked: Asked, chosen: Settings) -> tuple[rf.Engine, rf.HyperUpdate]:
+    """SOBA on batches, with rates that fall."""
     rate, ratio = chosen
-
-    def drawn(data: Any, t: tf.Tensor, level: int) -> Any:
-        if batch_size is None:
-            return data
-        number = tf.nest.flatten(data)[0].shape[0] // batch_size
-        start = batch_size * tf.random.stateless_uniform((), (seed + level, t), 0, number, tf.int32)
-        return tf.nest.map_structure(lambda column: column[start : start + batch_size], data)
-
-    def step(t: tf.Tensor, z: tf.Tensor, v: tf.Tensor, x: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        g_rows, f_rows = drawn(case.train, t, 0), drawn(case.validation, t, 1)
-        with tf.GradientTape() as second:
-            second.watch([z, x])
-            with tf.GradientTape() as first:
-                first.watch(z)
-                g = case.inner(z, x, g_rows)
-            slope = first.gradient(g, z)
-            product = tf.reduce_sum(slope * v)
-        curvature, cross = map(tf.convert_to_tensor, second.gradient(product, [z, x]))
-        with tf.GradientTape() as tape:
-            tape.watch([z, x])
-            f = case.outer(z, x, f_rows)
-        fz, fx = tape.gradient(f, [z, x], unconnected_gradients="zero")
-        r = rate if batch_size is None else rate / tf.sqrt(tf.cast(t + 1, tf.float32))
-        return t + 1, z - r * slope, v - r * (curvature + fz), x - r / ratio * (cross + fx)
-
-    @tf.function(autograph=False, jit_compile=True)
-    def steps(*state: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        last = state[0] + CHUNK
-        return tf.while_loop(lambda t, *rest: t < last, step, state)
-
-    start = tf.constant(0), case.z, tf.zeros_like(case.z), case.x
-    steps(*start)  # compiles
-    state = start
-    while True:
-        yield state[1], state[3]
-        state = steps(*state)
+    problem = asked.case.problem_on_batches(rate, asked.batch_size, asked.seed)
+    return rf.implicit(problem, single_loop=True), gradient_step(rate / ratio, falls=True)
 
 
-def full_soba(case: Bilevel, chosen: tuple[float, ...], batch_size: int, seed: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
-    """SOBA with all examples in every step; r is that of our methods."""
-    return soba(case, (case.rate, *chosen), None, seed)
+# ---- The benchmark's -----------------------------------------------------------------------------------------------------
 
 
-RATIOS = [10.0**k for k in range(-7, 2)]  # of SOBA's rate for z to that for x; the benchmark tries fewer
-RATES = ((0.03,), (0.1,), (0.3,), (1.0,))
+def solver(name: str, **others: Any) -> Callable[..., Iterable[Curve]]:
+    """A solver of the benchmark, in a process of its own; `others` are parameters beside step size and ratio."""
+
+    def curves(asked: Asked, settings: Sequence[Settings]) -> Iterable[Curve]:
+        assert asked.invocation.checkout is not None
+        parameters = [
+            {"step_size": rate, "outer_ratio": ratio, "batch_size": asked.batch_size, **others} for rate, ratio in settings
+        ]
+        found = bilevel_peers.ask(
+            asked.invocation.jax_command,
+            asked.invocation.checkout,
+            asked.problem,
+            asked.case,
+            name,
+            parameters,
+            asked.seconds,
+        )
+        for states in found:
+            yield [{"seconds": seconds, **_measured(asked.case, z, x)} for seconds, z, x in states]
+
+    return curves
+
+
+def _measured(case: Bilevel, z: np.ndarray, x: np.ndarray) -> dict[str, float]:
+    return case.measure(z.reshape(case.z.shape), x) if np.isfinite(x).all() else {"value": np.inf}
+
+
+# ---- All -----------------------------------------------------------------------------------------------------------------
+
+RATES = dict.fromkeys(PROBLEMS, ((0.03,), (0.1,), (0.3,), (1.0,)))
+RATIOS = {"quadratics": (0.1, 1.0, 10.0), "data cleaning": (1e-6, 1e-5, 1e-4, 1e-3)}
+STEP_SIZES = (0.01, 0.1, 1.0)
+GRID = {problem: [(step, ratio) for step in STEP_SIZES for ratio in ratios] for problem, ratios in RATIOS.items()}
 METHODS = {
-    "reverse, 100 steps": Method(RATES, with_engine(lambda case: rf.reverse(case.problem(100)))),
+    "reverse, 100 steps": Method(RATES, of_engine(lambda case: rf.reverse(case.problem(100)))),
     "reverse, 10 steps, continued": Method(
-        RATES, with_engine(lambda case: rf.real_time(case.problem(10), 10, mode="reverse"))
+        RATES, of_engine(lambda case: rf.real_time(case.problem(10), 10, mode="reverse"))
     ),
     "real time (forward), 10 steps": Method(
-        RATES, with_engine(lambda case: rf.real_time(case.problem(10), 10, carry=True)), ("quadratics",)
+        {"quadratics": RATES["quadratics"]}, of_engine(lambda case: rf.real_time(case.problem(10), 10, carry=True))
     ),
     "implicit, 10 steps, continued": Method(
-        RATES, with_engine(lambda case: rf.implicit(case.problem(10), iterations=10, warm_start=True))
+        RATES, of_engine(lambda case: rf.implicit(case.problem(10), iterations=10, warm_start=True))
     ),
-    "SOBA, all examples": Method([(ratio,) for ratio in RATIOS], full_soba),
-    "SOBA, batches": Method([(rate, ratio) for rate in (0.01, 0.1, 1.0) for ratio in RATIOS], soba),
+    "single loop, all examples": Method(
+        {problem: [(ratio,) for ratio in ratios] for problem, ratios in RATIOS.items()}, ours(single_loop)
+    ),
+    "single loop, batches": Method(GRID, ours(single_loop_on_batches)),
+}
+SOLVERS = {
+    "SOBA, JAX": Method(GRID, solver("soba")),
+    "SABA, JAX": Method(GRID, solver("saba")),
+    "SRBA, JAX": Method(GRID, solver("srba")),
 }
 
 
-def curve(case: Bilevel, states: Iterator[tuple[tf.Tensor, tf.Tensor]], seconds: float) -> Curve:
-    """The metrics after more and more seconds, in which measuring does not count; a run that diverges ends."""
-    rows, spent, due = [{"seconds": 0.0, **case.measure(*next(states))}], 0.0, 0.01
-    while spent < seconds:
-        began = time.perf_counter()
-        z, x = next(states)
-        finite = bool(tf.reduce_all(tf.math.is_finite(x)))  # waits for the result
-        spent += time.perf_counter() - began
-        if not finite:
-            return [*rows, {"seconds": spent, "value": np.inf}]
-        if spent >= min(due, seconds):
-            rows.append({"seconds": spent, **case.measure(z, x)})
-            due = 1.15 * spent
-    return rows
+def score(problem: str, curve: Curve) -> tuple[int, float, float]:
+    """Less is better: goals that are missed, seconds to the last one that is reached, last value."""
+    times = [reached(curve, goal) for goal in GOALS[problem]]
+    there = [one for one in times if np.isfinite(one)]
+    last = curve[-1]["value"]
+    return len(times) - len(there), max(there, default=0.0), last if np.isfinite(last) else np.inf
 
 
-def run(config: Config, report: Callable[[str], None]) -> list[Row]:
+def reached(curve: Curve, goal: float) -> float:
+    """Seconds until the value is at most the goal, infinite if it never is."""
+    return next((row["seconds"] for row in curve if row["value"] <= goal), np.inf)
+
+
+def run(config: Config, invocation: Invocation, report: Callable[[str], None]) -> list[Row]:
     """A row for each problem, method and seed: the settings that were best on the first seed, and their curve."""
     rows = []
+    methods = METHODS | (SOLVERS if config.solvers else {})
     for problem, seconds in zip(config.problems, config.seconds, strict=True):
         first, *others = config.seeds
         chosen = {}
-        case = PROBLEMS[problem](first)
-        for name, method in METHODS.items():
-            if problem not in method.problems:
-                continue
-            finals = {}
-            for one in method.settings[:: -(-len(method.settings) // config.most)]:
-                finals[one] = curve(case, method.run(case, one, config.batch_size, first), seconds)[-1]["value"]
-                report(f"{problem}, {name}, {one}: {finals[one]:.3g}")
-            chosen[name] = min(finals, key=lambda one: finals[one])
+        asked = Asked(problem, PROBLEMS[problem](first), seconds, config.batch_size, first, invocation)
+        for name, method in methods.items():
+            settings = method.settings.get(problem, ())
+            tried = settings[:: -(-len(settings) // config.most)] if settings else ()
+            scores = {}
+            for one, found in zip(tried, method.curves(asked, tried) if tried else (), strict=True):
+                scores[one] = score(problem, found)
+                report(
+                    f"{problem}, {name}, {one}: {found[-1]['value']:.3g}; missed {scores[one][0]}, {scores[one][1]:.2g} s"
+                )
+            if scores:
+                chosen[name] = min(scores, key=lambda one: scores[one])
         for seed in others:
-            case = PROBLEMS[problem](seed)
+            asked = asked._replace(case=PROBLEMS[problem](seed), seed=seed)
             for name, one in chosen.items():
-                found = curve(case, METHODS[name].run(case, one, config.batch_size, seed), seconds)
+                (found,) = methods[name].curves(asked, [one])
                 report(f"{problem}, seed {seed}, {name}: {found[-1]['value']:.3g}")
                 rows.append({"problem": problem, "method": name, "settings": one, "seed": seed, "curve": found})
     return rows

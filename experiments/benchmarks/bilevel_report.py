@@ -8,11 +8,11 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from experiments.benchmarks.bilevel_methods import Curve, Row
+from experiments.benchmarks.bilevel import GOALS
+from experiments.benchmarks.bilevel_methods import Row, reached
 from experiments.common.figures import add_grids, save_figure
 
 TITLES = {"quadratics": "squared norm of dh/dx", "data cleaning": "validation error"}
-GOALS = {"quadratics": (1e-2, 1e-4, 1e-6), "data cleaning": (0.20, 0.16, 0.14)}
 
 
 def table(rows: Sequence[Row], problem: str) -> str:
@@ -36,11 +36,6 @@ def table(rows: Sequence[Row], problem: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def reached(curve: Curve, goal: float) -> float:
-    """Seconds until the value is at most the goal, infinite if it never is."""
-    return next((row["seconds"] for row in curve if row["value"] <= goal), np.inf)
-
-
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Values against seconds, one line for each seed."""
     problems = list(dict.fromkeys(row["problem"] for row in rows))
@@ -52,7 +47,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             place = methods.index(row["method"])
             first = row["seed"] == min(r["seed"] for r in rows)
             points = [(one["seconds"], one["value"]) for one in row["curve"][1:]]
-            style = "--" if row["method"].startswith("SOBA") else "-"
+            style = "--" if row["method"].endswith("JAX") else "-"
             axis.plot(
                 *zip(*points, strict=True), style, color=f"C{place}", label=row["method"] if first else None, linewidth=1.2
             )

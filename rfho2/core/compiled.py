@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rfho2.core import graphs
+from rfho2.core import devices, graphs
 from rfho2.core.dtensors import is_dtensor, over_dtensors, sharded
 
 UNSUPPORTED = re.compile(r"unsupported operation|No registered '|not compilable|non-static|compile-time constant|XLA")
@@ -84,9 +84,7 @@ class Compiled:
 
 def slower_under_xla(graph: tf.Graph) -> bool:
     """Whether a graph has convolutions, for which XLA's code on a CPU is 5 to 10 times slower than TensorFlow's own."""
-    if tf.config.list_logical_devices("GPU"):
-        return False
-    return any(node.op.startswith(CONVOLUTIONS) for node in graphs.nodes(graph))
+    return not devices.gpu() and any(node.op.startswith(CONVOLUTIONS) for node in graphs.nodes(graph))
 
 
 def graph_function(function: Callable[..., Any], **settings: Any) -> Any:

@@ -2,6 +2,9 @@
 
 Each is one graph node, whatever the number of steps, and runs under XLA and over DTensor inputs; see `dtensors.renewed` for
 loops inside loops.
+
+On a GPU, XLA launches the kernels of an iteration as one CUDA graph, and each access to a TensorArray by itself. States are
+therefore saved flat there, and `record` and `fold_back` take several steps per iteration.
 """
 
 from __future__ import annotations
@@ -11,10 +14,13 @@ from typing import NamedTuple, TypeAlias, cast
 
 import tensorflow as tf
 
-from rfho2.core import nest
+from rfho2.core import devices, nest
+from rfho2.core.dtensors import sharded
 from rfho2.core.types import Nest
 
 Time: TypeAlias = int | tf.Tensor
+
+TOGETHER = 5  # steps per iteration of `record` and `fold_back` on a GPU
 
 
 def fold(body: Callable[[Nest, tf.Tensor], Nest], carry: Nest, start: Time, steps: Time) -> Nest:
@@ -49,34 +55,67 @@ def unknown(values: Nest) -> Nest:
 
 
 Slots: TypeAlias = tuple[tf.TensorArray, ...]
-"""A fixed number of rewritable places for states: one TensorArray per leaf."""
+"""A fixed number of rewritable places for states: one TensorArray for each leaf, or for each dtype of flat states."""
 
 
 def slots_for(example: Nest, size: int) -> Slots:
     """Empty slots for nests with the structure of the example."""
-    return tuple(
-        tf.TensorArray(leaf.dtype, size=size, element_shape=leaf.shape, clear_after_read=False)
-        for leaf in nest.flatten(example)
-    )
+    leaves = nest.flatten(example)
+    shapes = [(leaf.dtype, leaf.shape) for leaf in leaves]
+    if _flat(leaves):
+        each = [[leaves[i] for i in places] for places in _by_dtype(leaves)]
+        shapes = [(same[0].dtype, [sum(leaf.shape.num_elements() for leaf in same)]) for same in each]
+    return tuple(tf.TensorArray(dtype, size=size, element_shape=shape, clear_after_read=False) for dtype, shape in shapes)
 
 
-def read_slot(slots: Slots, index: tf.Tensor, structure: Nest) -> Nest:
-    """The value written last at `index`, in the given structure."""
-    return nest.pack(structure, [array.read(index) for array in slots])
+def read_slot(slots: Slots, index: tf.Tensor, example: Nest) -> Nest:
+    """The value written last at `index`, with the structure of the example."""
+    return _restored([array.read(index) for array in slots], example)
 
 
 def write_slot(slots: Slots, index: tf.Tensor, value: Nest) -> Slots:
     """The slots with `value` at `index`."""
-    return tuple(array.write(index, leaf) for array, leaf in zip(slots, nest.flatten(value), strict=True))
+    return tuple(array.write(index, leaf) for array, leaf in zip(slots, _saved(value), strict=True))
 
 
-def stack_slots(slots: Slots, structure: Nest) -> Nest:
+def stack_slots(slots: Slots, example: Nest) -> Nest:
     """What all slots hold, along a new first axis; zeros in those that were never written."""
-    return nest.pack(structure, [array.stack() for array in slots])
+    return _restored([array.stack() for array in slots], example)
+
+
+def _saved(value: Nest) -> list[tf.Tensor]:
+    """What is saved of a nest: its leaves, or those of each dtype in one vector."""
+    leaves = nest.flatten(value)
+    if not _flat(leaves):
+        return leaves
+    return [tf.concat([tf.reshape(leaves[i], [-1]) for i in places], 0) for places in _by_dtype(leaves)]
+
+
+def _restored(saved: list[tf.Tensor], example: Nest) -> Nest:
+    """The nest of which this was saved; all of them along a first axis, if what was saved has one."""
+    leaves = nest.flatten(example)
+    if not _flat(leaves):
+        return nest.pack(example, saved)
+    restored: dict[int, tf.Tensor] = {}
+    for places, vector in zip(_by_dtype(leaves), saved, strict=True):
+        parts = tf.split(vector, [leaves[i].shape.num_elements() for i in places], axis=-1)
+        first = vector.shape[:-1]
+        restored |= {i: tf.reshape(part, first + leaves[i].shape) for i, part in zip(places, parts, strict=True)}
+    return nest.pack(example, [restored[i] for i in range(len(leaves))])
+
+
+def _flat(leaves: list[tf.Tensor]) -> bool:
+    return devices.gpu() and not sharded() and all(leaf.shape.is_fully_defined() for leaf in leaves)
+
+
+def _by_dtype(leaves: list[tf.Tensor]) -> list[list[int]]:
+    """The places of the leaves of each dtype."""
+    names = [leaf.dtype.name for leaf in leaves]
+    return [[i for i, name in enumerate(names) if name == one] for one in dict.fromkeys(names)]
 
 
 class Trajectory(NamedTuple):
-    """s_start, ..., s_{start + steps - 1}: one TensorArray per leaf of the state."""
+    """s_start, ..., s_{start + steps - 1}."""
 
     slots: Slots
     structure: Nest
@@ -100,7 +139,7 @@ def record(
         return i + 1, (write_slot(slots, i, state), body(state, start + i))
 
     size = steps if most is None else most
-    slots, last = _while(steps, advance, (slots_for(state, cast(int, size)), state))
+    slots, last = _while(steps, advance, (slots_for(state, cast(int, size)), state), _together())
     return Trajectory(slots, state), last
 
 
@@ -113,11 +152,34 @@ def fold_back(
         index = steps - 1 - i
         return i + 1, body(carry, trajectory.read(index), start + index)
 
-    return _while(steps, advance, carry)
+    return _while(steps, advance, carry, _together())
 
 
-def _while(steps: Time, advance: Callable[[tf.Tensor, Nest], tuple[tf.Tensor, Nest]], carry: Nest) -> Nest:
+def _together() -> int:
+    return TOGETHER if devices.gpu() and not sharded() else 1
+
+
+def _while(
+    steps: Time, advance: Callable[[tf.Tensor, Nest], tuple[tf.Tensor, Nest]], carry: Nest, together: int = 1
+) -> Nest:
+    """`steps` times `advance`, `together` of them in an iteration if their number is known; the rest one by one."""
+    whole = steps // together * together if isinstance(steps, int) else 0
+    i = tf.constant(0)
+    if together > 1 and whole > together:
+
+        def several(i: tf.Tensor, carry: Nest) -> tuple[tf.Tensor, Nest]:
+            for _ in range(together):
+                i, carry = advance(i, carry)
+            return i, carry
+
+        i, carry = _repeated(whole, several, i, carry, whole // together)
+        if whole == steps:
+            return carry
+    return _repeated(steps, advance, i, carry, steps)[1]
+
+
+def _repeated(
+    end: Time, advance: Callable[[tf.Tensor, Nest], tuple[tf.Tensor, Nest]], i: tf.Tensor, carry: Nest, most: Time
+) -> tuple[tf.Tensor, Nest]:
     # One iteration at a time: each step depends on the last, and overlapping them would keep more states alive.
-    return tf.while_loop(
-        lambda i, _: i < steps, advance, (tf.constant(0), carry), parallel_iterations=1, maximum_iterations=steps
-    )[1]
+    return tf.while_loop(lambda i, _: i < end, advance, (i, carry), parallel_iterations=1, maximum_iterations=most)

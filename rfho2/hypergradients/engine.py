@@ -166,6 +166,7 @@ class MethodEngine(Engine):
         self._method: Method | None = None
         self._compiled = self._last = Compiled(self._hyper_iteration, settings.get("jit_compile"))
         self._advance = self.processes.over(self._compiled)
+        self._first = Compiled(self._first_iteration, settings.get("jit_compile"))
         self._start = self.processes.over(Compiled(lambda *args: self.method(*args).start(*args), jit_compile=False))
         # Never by XLA, which draws other random numbers than the graph, and on a CPU far more slowly.
         self._params_at = graph_function(lambda function, k: self.method(function, {}).params_at(function, k))
@@ -176,6 +177,12 @@ class MethodEngine(Engine):
         # Otherwise XLA would compile again in every hyper-iteration, for a problem that reads table[k].
         result, carry = self.method(carry, hypers).advance(carry, hypers, loops.unknown(k), streamed)
         return result, () if self.afresh else carry
+
+    def _first_iteration(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
+        """From the start, in one program: what is carried to the next hyper-iteration need not leave it."""
+        method = self.method(params, hypers)
+        found, carry = method.advance(method.start(params, hypers), hypers, loops.unknown(k), ())
+        return found._replace(state=carry.state) if found.state == () else found
 
     def method(self, params: Nest, hypers: Hypers) -> Method:
         """The method, made if this is the first call."""
@@ -210,7 +217,17 @@ class MethodEngine(Engine):
 
     def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
         """The hypergradient of the first hyper-iteration from `params`; k selects the validation batch."""
-        return warn_unless_finite(self.advance(self.start(params, hypers), hypers, k)[0])
+        first, hypers = self.validated(params, hypers)
+        k = tf.convert_to_tensor(k, tf.int32)
+        if self.afresh:
+            found, _ = self._advanced(episodes.carried(params, first), hypers, k)
+        elif type(self.processes) is Processes and self.stream is None:
+            self.use(self._first)
+            found = self._first(first, hypers, k)
+            self._reported(k, found)
+        else:
+            found, _ = self._advanced(self._start(first, hypers), hypers, k)
+        return warn_unless_finite(found)
 
     def start(self, params: Nest, hypers: Hypers) -> Any:
         """What the first hyper-iteration starts from."""
@@ -220,7 +237,9 @@ class MethodEngine(Engine):
     def advance(self, carry: Any, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Any]:
         """Hyper-iteration k."""
         hypers = errors.checked_hypers(hypers, episodes.example(carry))
-        k = tf.convert_to_tensor(k, tf.int32)
+        return self._advanced(carry, hypers, tf.convert_to_tensor(k, tf.int32))
+
+    def _advanced(self, carry: Any, hypers: Hypers, k: tf.Tensor) -> tuple[HyperGradient, Any]:
         method = self.method(carry, hypers)
         self.use(self._compiled, carry)
         result, new = self._advance(self.params_at(carry, k), hypers, k, self.read(carry))
@@ -228,9 +247,12 @@ class MethodEngine(Engine):
         new = carry if self.afresh else new
         if isinstance(hypergradient.state, tuple) and not hypergradient.state:
             hypergradient = hypergradient._replace(state=new.state)
+        self._reported(k, hypergradient)
+        return hypergradient, new
+
+    def _reported(self, k: tf.Tensor, hypergradient: HyperGradient) -> None:
         if tf.executing_eagerly():
             self.report(int(k), hypergradient.norms)
-        return hypergradient, new
 
     def report(self, k: int, norms: Norms) -> None:
         """Looks at the norms of hyper-iteration k."""
@@ -261,11 +283,11 @@ class MethodEngine(Engine):
             self._programs[key] = Compiled(function(), self.settings.get("jit_compile"), falls_back=False)
         return self._programs[key]
 
-    def use(self, compiled: Compiled, carry: Any) -> None:
-        """Prepares a compiled function for the next hyper-iteration."""
+    def use(self, compiled: Compiled, carry: Any = None) -> None:
+        """Prepares a compiled function for the next hyper-iteration; without a carry, for the first."""
         self._last = compiled
         if self.graph_until:
-            compiled.delayed = int(carry.t) < self.graph_until
+            compiled.delayed = carry is None or int(carry.t) < self.graph_until
 
 
 def warn_unless_finite(hypergradient: HyperGradient) -> HyperGradient:

@@ -12,6 +12,7 @@ from rfho2.core.types import Batches, HyperGradient, Hypers, Nest
 from rfho2.hypergradients.conditions import condition_of
 from rfho2.hypergradients.engine import MethodEngine
 from rfho2.hypergradients.method import Method, from_the_start
+from rfho2.hypergradients.reverse import pull_back
 from rfho2.hypergradients.solution import How, Schedule, differentiate, value_at
 from rfho2.hypergradients.together import spread
 from rfho2.hypergradients.unsettled import Reporter
@@ -31,6 +32,8 @@ def implicit(
     damping: float = 0.0,
     batches: Batches | None = None,
     jit_compile: bool | None = None,
+    *,
+    single_loop: bool = False,
 ) -> MethodEngine:
     """Hypergradients at the solution of the training: memory for a few states and time for a few products, whatever T.
 
@@ -58,6 +61,10 @@ def implicit(
       batches: index -> batch on which the linear system is built; the training's own by default. "fixed_point" takes the
         next batch for each product, and then makes all its iterations; the others use one, which should be large.
       jit_compile: None tries XLA and falls back to the graph; True or False insists.
+      single_loop: let training, linear system and hypers advance together (SOBA; Dagréou et al., 2022): each hyper-iteration
+        takes one step and one product, both at the same state, and continues from the last. The cheapest; hypers have to
+        move slowly, and the first hypergradients are far from exact. `problem.steps` is 1, and the other arguments keep
+        their defaults.
 
     Returns:
       An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state, norms)`. The norms are "residual" (the
@@ -71,6 +78,11 @@ def implicit(
     >>> round(engine(tf.constant(0.0), {"target": 3.0}).grads["target"].numpy().item(), 4)  # w = target, E = target^2 / 2
     3.0
     """
+    if single_loop:
+        given = (condition, solver, iterations, tolerance, settled, warm_start, damping, batches)
+        if given != ("auto", "auto", 50, 1e-4, 0.0, False, 0.0, None):
+            raise ValueError("single_loop is True, which leaves nothing to choose: leave out the arguments before it.")
+        return _single_loop_engine(problem, jit_compile)
     how = _checked(problem, condition, solver, iterations, tolerance, settled, damping, batches)
     settings = {**_settings(how, warm_start), "steps": problem.steps, "jit_compile": jit_compile}
     reporter = Reporter(settings)
@@ -134,6 +146,41 @@ def _warm(problem: Problem, how: How) -> Method:
         ended = differentiate(problem, how, carry.state, t, carry.adjoints, hypers, k)
         after = WarmCarry(ended.hypergradient.state, ended.adjoints, ended.t)
         return ended.hypergradient._replace(state=()), after
+
+    return Method(start, advance, forget=lambda carry: carry._replace(adjoints=nest.zeros_like(carry.adjoints)))
+
+
+def _single_loop_engine(problem: Problem, jit_compile: bool | None) -> MethodEngine:
+    _check_problem(problem, None)
+    if problem.steps != 1:
+        raise ValueError(f"steps is {problem.steps}; with single_loop=True a hyper-iteration takes one step: use steps=1.")
+    settings = {"method": "implicit", "single_loop": True, "steps": 1, "jit_compile": jit_compile}
+    return MethodEngine(problem, settings, lambda problem, *_: _single_loop(problem), afresh=False)
+
+
+def _single_loop(problem: Problem) -> Method:
+    """s <- Phi(s),  v <- A^T v + dE/ds,  grad = v^T B + dE/d hypers: all on the right at the same s, v and hypers."""
+
+    def start(params: Nest, hypers: Hypers) -> WarmCarry:
+        state = problem.dynamics.init(params, hypers)
+        return WarmCarry(state, [nest.zeros_like(state) for _ in problem.terms(hypers)], tf.constant(0))
+
+    def advance(carry: WarmCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[HyperGradient, WarmCarry]:
+        t, k = loops.unknown((carry.t, k))  # as in MethodEngine
+        state, adjoints, terms = carry.state, carry.adjoints, problem.terms(hypers)
+        costs = [term.cost(problem.dynamics, state, hypers, term.batch(k)) for term in terms]
+        carried = [cost._replace(state=v) for cost, v in zip(costs, adjoints, strict=True)]
+        pulled = pull_back(lambda state, hypers: problem.step(state, hypers, t, k), state, hypers, carried)
+        after = [nest.add(one.state, cost.state) for one, cost in zip(pulled, costs, strict=True)]
+        new = problem.step(state, hypers, t, k)
+        residual = nest.map(tf.subtract, new, state)
+        grads = {name: grad for one in pulled for name, grad in one.hypers.items()}
+        value = problem.value(terms, [cost.value for cost in costs])
+        change = tf.add_n([nest.dot(v, residual) for v in adjoints])
+        moved = nest.norm(nest.map(tf.subtract, after, adjoints)) / nest.norm([cost.state for cost in costs])
+        norms = {"residual": nest.norm(residual), "predicted change": change, "linear residual": moved}
+        hypergradient = HyperGradient(value, {name: grads[name] for name in hypers}, (), norms)
+        return hypergradient, WarmCarry(new, after, t + 1)
 
     return Method(start, advance, forget=lambda carry: carry._replace(adjoints=nest.zeros_like(carry.adjoints)))
 

@@ -1,13 +1,11 @@
 """The bilevel benchmark: its metric is the true gradient, and all methods go down."""
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from experiments.benchmarks import bilevel, bilevel_methods, bilevel_report
+from experiments.benchmarks import bilevel, bilevel_methods
 from tests.support.binaries import run_binary
 
 
@@ -33,12 +31,16 @@ def test_mean_matrices_are_those_of_the_rows():
     assert float(bilevel.mean_of(tf.constant(z), tf.constant(x), rows)) == pytest.approx(expected)
 
 
+def asked(case, seconds=0.3):
+    return bilevel_methods.Asked("quadratics", case, seconds, 64, 0, bilevel_methods.Invocation())
+
+
 @pytest.mark.parametrize("name", bilevel_methods.METHODS)
 def test_every_method_goes_down_on_quadratics(quadratics, name):
-    settings = (0.1, 1.0) if name == "SOBA, batches" else (1.0,) if "SOBA" in name else (0.3,)
-    states = bilevel_methods.METHODS[name].run(quadratics, settings, 64, 0)
-    first, *_, last = (quadratics.measure(*state)["value"] for state in itertools.islice(states, 20))
-    assert last < first / 4
+    settings = {"single loop, batches": (0.1, 1.0), "single loop, all examples": (1.0,)}.get(name, (0.3,))
+    (curve,) = bilevel_methods.METHODS[name].curves(asked(quadratics), [settings])
+    assert curve[-1]["value"] < curve[0]["value"] / 4
+    assert curve[-1]["seconds"] >= 0.3
 
 
 def test_half_of_the_labels_are_drawn_anew_and_weights_of_batches_are_those_of_their_digits():
@@ -53,11 +55,17 @@ def test_half_of_the_labels_are_drawn_anew_and_weights_of_batches_are_those_of_t
 
 
 def test_a_run_that_diverges_is_the_worst(quadratics):
-    case = quadratics
-    states = iter([(case.z, case.x), (case.z, case.x * np.inf)])
-    curve = bilevel_methods.curve(case, states, 1.0)
-    assert curve[-1]["value"] == np.inf
-    assert bilevel_report.reached(curve, 1.0) == np.inf
+    diverging, fine = bilevel_methods.METHODS["single loop, all examples"].curves(asked(quadratics), [(1e-9,), (1.0,)])
+    assert diverging[-1]["value"] == np.inf
+    assert bilevel_methods.reached(diverging, 1.0) == np.inf
+    assert bilevel_methods.score("quadratics", fine) < bilevel_methods.score("quadratics", diverging)
+
+
+def test_settings_are_chosen_by_goals_then_by_seconds():
+    quick = [{"seconds": 0.1, "value": 1e-5}, {"seconds": 0.2, "value": 1e-7}]
+    exact = [{"seconds": 0.1, "value": 1e-5}, {"seconds": 0.3, "value": 1e-12}]
+    near = [{"seconds": 0.05, "value": 1e-5}]
+    assert sorted([near, exact, quick], key=lambda curve: bilevel_methods.score("quadratics", curve)) == [quick, exact, near]
 
 
 @pytest.mark.slow
