@@ -28,9 +28,15 @@ class DivergenceError(ArithmeticError):
 
 def _floating_tensor(argument: str, value: Any, dtype: tf.DType | None = None) -> tf.Tensor:
     """`value` as a floating tensor, or an error that names the leaf."""
+    if isinstance(value, tf.Tensor) and value.dtype in (tf.float32, tf.float64) and dtype in (None, value.dtype):
+        return value
     try:
-        # Through NumPy where a dtype is requested: TensorFlow alone would first round a Python float to float32.
-        tensor = tf.convert_to_tensor(value if dtype is None or tf.is_tensor(value) else np.asarray(value))
+        if dtype is not None and not tf.is_tensor(value):
+            # Through NumPy, in one conversion: TensorFlow would round a Python float to float32, and cast on the device.
+            array = np.asarray(value)
+            tensor = tf.convert_to_tensor(array.astype(dtype.as_numpy_dtype) if array.dtype.kind == "f" else array)
+        else:
+            tensor = tf.convert_to_tensor(value)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{argument} is {type(value).__name__} {value!r:.80}, which is not a tensor: {error}") from None
     if not tensor.dtype.is_floating:

@@ -23,7 +23,7 @@ an optimiser's state that is not finite, although the hypergradient is."""
 
 SMALLEST = float(np.finfo(np.float32).tiny)  # size of an objective that hypergradients are divided by
 MOST = 64  # hyper-iterations in a call
-ROWS = 2**20  # bytes of hypers and hypergradients that a call may return
+ROWS = 2**22  # bytes of hypers and hypergradients that a call may return
 
 
 class Rule(NamedTuple):

@@ -34,10 +34,11 @@ def test_the_states_before_each_step_are_recorded_and_visited_backwards():
 
 
 def test_slots_keep_what_was_written_last():
-    slots = loops.slots_for((tf.constant(0.0), tf.zeros(2)), 3)
+    example = (tf.constant(0.0), tf.zeros(2))
+    slots = loops.slots_for(example, 3)
     for index, value in ((0, 1.0), (2, 5.0), (0, 2.0)):
         slots = loops.write_slot(slots, tf.constant(index), (tf.constant(value), tf.fill([2], value)))
-    assert [float(loops.read_slot(slots, tf.constant(i), (0, 0))[1][1]) for i in (0, 2)] == [2.0, 5.0]
+    assert [float(loops.read_slot(slots, tf.constant(i), example)[1][1]) for i in (0, 2)] == [2.0, 5.0]
 
 
 def test_xla_cannot_take_an_unknown_for_a_constant():
