@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -11,25 +11,15 @@ import tensorflow as tf
 from rfho2 import batches
 from rfho2.core import errors, nest
 from rfho2.core.types import Batches
-from rfho2.keras_bridge.datasets import Order, Source, as_dataset, first_batch, is_dataset, refuse_iterator, streamed
-from rfho2.keras_bridge.example_weights import Examples, with_class_weights
+from rfho2.keras_bridge import datasets
+from rfho2.keras_bridge.datasets import ClassWeight, Examples, Order, Source, as_dataset, is_dataset
 
 
-class Given(NamedTuple):
-    """The data that `fit` was given; the names are those of its arguments."""
-
-    x: Any
-    y: Any
-    sample_weight: Any
-    class_weight: Mapping[int, float] | None
-    validation_data: Any
-    validation_split: float
-
-
-def training_and_validation(given: Given, order: Order) -> tuple[Source, Examples]:
+def training_and_validation(
+    x: Any, y: Any, order: Order, sample_weight: Any, class_weight: ClassWeight, validation_data: Any, share: float
+) -> tuple[Source, Examples]:
     """Training batches, and validation arrays: their own, or a share of the training arrays."""
-    x, y, sample_weight, class_weight, validation_data, share = given
-    refuse_iterator(x, "x")
+    datasets.refuse_iterator(x, "x")
     if not share:
         if validation_data is None:
             raise ValueError(
@@ -42,7 +32,7 @@ def training_and_validation(given: Given, order: Order) -> tuple[Source, Example
     if validation_data is not None:
         raise ValueError("validation_split and validation_data are both given; pass one of the two.")
     examples, held_out = split(arrays(x, y, sample_weight, "x and y"), share)
-    return of_arrays(with_class_weights(examples, class_weight), order), held_out
+    return of_arrays(examples, order, class_weight), held_out
 
 
 def split(examples: Examples, fraction: float) -> tuple[Examples, Examples]:
@@ -80,9 +70,7 @@ def _listed(data: Any) -> Any:
     )
 
 
-def training_batches(
-    x: Any, y: Any, order: Order, sample_weight: Any = None, class_weight: Mapping[int, float] | None = None
-) -> Source:
+def training_batches(x: Any, y: Any, order: Order, sample_weight: Any = None, class_weight: ClassWeight = None) -> Source:
     """Batches of arrays, or the stream of a `tf.data.Dataset` or `PyDataset` of batches."""
     if is_dataset(x):
         for name, value in (("y", y), ("sample_weight", sample_weight)):
@@ -90,12 +78,16 @@ def training_batches(
                 raise ValueError(
                     f"x is a dataset, but {name} is passed too; the dataset itself must yield (x, y) or (x, y, w)."
                 )
-        return streamed(as_dataset(x, "x", order), as_dataset(x, "x"), order, class_weight)
-    return of_arrays(with_class_weights(arrays(x, y, sample_weight, "x and y"), class_weight), order)
+        return datasets.streamed(as_dataset(x, "x", order), as_dataset(x, "x"), order, class_weight)
+    return of_arrays(arrays(x, y, sample_weight, "x and y"), order, class_weight)
 
 
-def of_arrays(examples: Examples, order: Order) -> Source:
+def of_arrays(examples: Examples, order: Order, class_weight: ClassWeight) -> Source:
     """Batches of arrays."""
+    if class_weight is not None:
+        if len(examples) == 3:
+            raise ValueError("class_weight and sample_weight are both given; multiply them, and pass one sample_weight.")
+        examples = (*examples, datasets.weights_of_classes(examples[1], class_weight))
     number = len(nest.flatten(examples)[0])
     size = errors.check_count("batch_size", order.batch_size, most=number)
     given = order.steps_per_epoch
@@ -112,10 +104,10 @@ def _in_order(examples: Examples, size: int) -> Batches:
 
 def in_memory(data: Any, argument: str) -> Examples:
     """Arrays, from a tuple of arrays or from a finite dataset of batches."""
-    refuse_iterator(data, argument)
+    datasets.refuse_iterator(data, argument)
     if is_dataset(data):
         dataset = as_dataset(data, argument)
-        first_batch(dataset, argument)
+        datasets.first_batch(dataset, argument)
         if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
             raise ValueError(f"{argument} is an infinite dataset, but it is read into memory: use .take(n).")
         parts = list(dataset.as_numpy_iterator())

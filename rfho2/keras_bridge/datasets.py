@@ -13,7 +13,12 @@ import tensorflow as tf
 from rfho2 import batches
 from rfho2.core import errors, nest
 from rfho2.core.types import Batches, Nest
-from rfho2.keras_bridge.example_weights import Examples, weights_of_classes
+
+Examples = tuple[Nest, ...]
+"""(x, y), or (x, y, weights) with a factor for the loss of each example."""
+
+ClassWeight = Mapping[int, float] | None
+"""The weights of classes, as Keras's `fit` takes them."""
 
 
 class Source(NamedTuple):
@@ -94,9 +99,7 @@ def as_dataset(data: Any, argument: str, order: Order | None = None) -> tf.data.
     return dataset.apply(tf.data.experimental.assert_cardinality(number))
 
 
-def streamed(
-    dataset: tf.data.Dataset, plain: tf.data.Dataset, order: Order, class_weight: Mapping[int, float] | None
-) -> Source:
+def streamed(dataset: tf.data.Dataset, plain: tf.data.Dataset, order: Order, class_weight: ClassWeight) -> Source:
     """The batches of a dataset; `plain` has the same ones, and may be read beside the training."""
     if class_weight is not None:
         dataset, plain = (d.map(lambda *element: _weighted(element, class_weight)) for d in (dataset, plain))
@@ -117,16 +120,30 @@ def streamed(
 
 
 def _weighted(element: tuple[Any, ...], class_weight: Mapping[int, float]) -> tuple[Any, ...]:
-    """`with_class_weights` inside a dataset."""
+    """An element of a dataset, with the weights of its classes."""
     if len(element) != 2:
         raise ValueError("class_weight is given, but the dataset yields weights already; multiply them there.")
-    x, y = element
+    labels = _only_labels(element[1])
+    weights = tf.numpy_function(lambda labels: weights_of_classes(labels, class_weight), [labels], tf.float32)
+    weights.set_shape(labels.shape[:1])
+    return *element, weights
+
+
+def weights_of_classes(y: Nest, class_weight: Mapping[int, float]) -> np.ndarray:
+    """The weight of each example by its class; a class that is not named has weight 1."""
+    labels = np.asarray(_only_labels(y))
+    if labels.ndim > 1:
+        labels = labels[..., 0] if labels.shape[-1] == 1 else labels.argmax(-1)
+    if labels.ndim != 1:
+        raise ValueError(f"class_weight needs one class for each example, but the labels have shape {labels.shape}.")
+    return np.array([class_weight.get(label, 1.0) for label in labels.astype(np.int64).tolist()], np.float32)
+
+
+def _only_labels(y: Nest) -> Any:
     leaves = nest.flatten(y)
     if len(leaves) != 1:
         raise ValueError(f"class_weight is given, but the model has {len(leaves)} outputs; pass sample_weight instead.")
-    weights = tf.numpy_function(lambda labels: weights_of_classes(labels, class_weight), leaves, tf.float32)
-    weights.set_shape(leaves[0].shape[:1])
-    return x, y, weights
+    return leaves[0]
 
 
 def _steps(dataset: tf.data.Dataset, full_batches: tf.data.Dataset, steps_per_epoch: int | None) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import keras
 import numpy as np
@@ -12,8 +12,7 @@ import tensorflow as tf
 from rfho2.batches import Stream
 from rfho2.core.compiled import graph_function
 from rfho2.core.types import HyperGradient, Hypers, Nest, Result, Run
-from rfho2.keras_bridge.datasets import Source
-from rfho2.keras_bridge.example_weights import Examples
+from rfho2.keras_bridge.datasets import Examples, Source
 from rfho2.keras_bridge.training import KerasTraining
 
 EVALUATED = 256  # examples in a batch of an evaluation
@@ -41,50 +40,45 @@ def evaluate(model: keras.Model, examples: Examples) -> dict[str, float]:
     return model.evaluate(x, y, EVALUATED, 0, weights[0] if weights else None, return_dict=True)
 
 
-class Fitting(NamedTuple):
-    """What `fit` was asked for.
-
-    Attributes:
-      source: the training data.
-      held_out: validation arrays.
-      initial_epoch, epochs: numbers of the first epoch and of the one after the last.
-      per_epoch: updates of the hypers in an epoch.
-      callbacks, verbose: as in Keras's `fit`.
-    """
-
-    source: Source
-    held_out: Examples
-    initial_epoch: int
-    epochs: int
-    per_epoch: int
-    callbacks: Sequence[keras.callbacks.Callback] | None
-    verbose: int
-
-
 class Epochs:
     """A callback of the driver that calls Keras's callbacks and, after each epoch, writes the weights into the model.
 
     Args:
       model: the model being trained.
       training: its loss, optimiser and hypers.
-      about: what `fit` was asked for.
+      source, held_out: the training data, and validation arrays.
+      epochs: the numbers of the epochs.
+      per_epoch: updates of the hypers in an epoch.
+      callbacks, verbose: as in Keras's `fit`.
       keep_best: whether the model ends with the weights of lowest validation loss instead of the last ones.
     """
 
-    def __init__(self, model: keras.Model, training: KerasTraining, about: Fitting, keep_best: bool):
-        self.model, self.training, self.about, self.keep_best = model, training, about, keep_best
-        self.per_epoch, self.iterations = about.per_epoch, (about.epochs - about.initial_epoch) * about.per_epoch
+    def __init__(
+        self,
+        model: keras.Model,
+        training: KerasTraining,
+        source: Source,
+        held_out: Examples,
+        epochs: range,
+        per_epoch: int,
+        callbacks: Sequence[keras.callbacks.Callback],
+        verbose: int,
+        keep_best: bool,
+    ):
+        self.model, self.training, self.source, self.held_out = model, training, source, held_out
+        self.initial_epoch, self.per_epoch, self.keep_best = epochs.start, per_epoch, keep_best
+        self.iterations = len(epochs) * per_epoch
         self.callbacks = keras.callbacks.CallbackList(
-            list(about.callbacks or ()),
+            list(callbacks),
             add_history=True,
-            add_progbar=about.verbose != 0,
+            add_progbar=verbose != 0,
             model=model,
-            verbose=about.verbose,
-            epochs=about.epochs,
-            steps=about.source.steps,
+            verbose=verbose,
+            epochs=epochs.stop,
+            steps=source.steps,
         )
         self._outputs = graph_function(self._batch_outputs)
-        self._stream = iter(about.source.inputs.repeat()) if isinstance(about.source.batches, Stream) else None
+        self._stream = iter(source.inputs.repeat()) if isinstance(source.batches, Stream) else None
         self._losses: list[float] = []  # in this epoch
         self._written: Nest = None  # the state whose weights the model has
         self.hypers: dict[str, np.ndarray] = {}  # final values, on the user's scale
@@ -96,7 +90,7 @@ class Epochs:
 
     def metrics(self, state: Nest, hypers: Hypers, k: int) -> dict[str, float]:
         """The hypers on the user's scale, and the loss and the metrics on a training batch."""
-        batches = cast(Callable[[tf.Tensor], Nest], self.about.source.batches)
+        batches = cast(Callable[[tf.Tensor], Nest], self.source.batches)
         examples = next(self._stream) if self._stream is not None else batches(tf.constant(k))[0]
         loss, outputs = self._outputs(self.training.dynamics().params(state), examples)
         measured = self.model.compute_metrics(examples[0], examples[1], outputs, *examples[2:])
@@ -109,33 +103,31 @@ class Epochs:
         self.model.reset_metrics()
         self.callbacks.on_train_begin()
         if run.first % self.per_epoch and run.first < self.iterations:
-            self.callbacks.on_epoch_begin(self.about.initial_epoch + run.first // self.per_epoch)
+            self.callbacks.on_epoch_begin(self.initial_epoch + run.first // self.per_epoch)
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
         """A hyper-batch has ended, and perhaps an epoch."""
         epoch, batch = divmod(k, self.per_epoch)
-        epoch += self.about.initial_epoch
+        epoch += self.initial_epoch
         if batch == 0:
             self._losses = []
             self.callbacks.on_epoch_begin(epoch)
-        step = self.about.source.steps * (batch + 1) // self.per_epoch - 1
+        step = self.source.steps * (batch + 1) // self.per_epoch - 1
         self.callbacks.on_train_batch_begin(step)
         self._losses.append(extra["loss"])
         logs = {**extra, "loss": float(np.mean(self._losses))}
         self.callbacks.on_train_batch_end(step, dict(logs))
         if batch == self.per_epoch - 1:
             self._write(hypergradient.state)
-            self.callbacks.on_epoch_end(epoch, {**logs, **self._evaluated()})
+            metrics = evaluate(self.model, self.held_out)
+            validation = {f"val_{name}": float(value) for name, value in metrics.items() if np.ndim(value) == 0}
+            self.callbacks.on_epoch_end(epoch, {**logs, **validation})
             self.model.reset_metrics()
 
     def _write(self, state: Nest) -> None:
         params = self.training.dynamics().params(state)
-        self.training.model.assign(params, self.about.source.inputs)
+        self.training.model.assign(params, self.source.inputs)
         self._written = state
-
-    def _evaluated(self) -> dict[str, float]:
-        metrics = evaluate(self.model, self.about.held_out)
-        return {f"val_{name}": float(value) for name, value in metrics.items() if np.ndim(value) == 0}
 
     def on_end(self, result: Result) -> None:
         """Training ended: as planned, by a callback, by Ctrl-C in mid-epoch, or before this call."""

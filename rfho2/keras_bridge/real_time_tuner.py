@@ -22,9 +22,8 @@ from rfho2.hypergradients.real_time import real_time
 from rfho2.hypergradients.windows import window_settings
 from rfho2.keras_bridge import data
 from rfho2.keras_bridge.checks import check_metrics, check_training
-from rfho2.keras_bridge.datasets import Order, Source
-from rfho2.keras_bridge.epochs import Epochs, Fitting, check_callbacks
-from rfho2.keras_bridge.example_weights import Examples
+from rfho2.keras_bridge.datasets import Examples, Order, Source
+from rfho2.keras_bridge.epochs import Epochs, check_callbacks
 from rfho2.keras_bridge.hyper_update import bold_update
 from rfho2.keras_bridge.losses import bounded
 from rfho2.keras_bridge.modes import choose_mode
@@ -188,18 +187,20 @@ class RealTimeTuner:
         errors.check_count("epochs", epochs)
         if not 0 <= initial_epoch < epochs:
             raise ValueError(f"initial_epoch is {initial_epoch}, but epochs, the last one, is {epochs}; it has to be less.")
-        check_callbacks(callbacks or ())
+        callbacks = callbacks or ()
+        check_callbacks(callbacks)
         verbosity = 1 if verbose == "auto" else int(verbose)
         if verbosity:
             print(f"Compiling '{self.model.name}' ...", flush=True)
         order = Order(batch_size, shuffle, self.seed, steps_per_epoch)
-        given = data.Given(x, y, sample_weight, class_weight, validation_data, validation_split)
-        source, held_out = data.training_and_validation(given, order)
+        source, held_out = data.training_and_validation(
+            x, y, order, sample_weight, class_weight, validation_data, validation_split
+        )
         check_training(self.model, self._training, held_out, source.labels, self._check)
         check_metrics(self.model, held_out)
         per_epoch = max(1, round(source.steps / self.hyper_batch))
-        about = Fitting(source, held_out, initial_epoch, epochs, per_epoch, callbacks, verbosity)
-        watch = Epochs(self.model, self._training, about, self.keep == "best")
+        numbers, keep_best = range(initial_epoch, epochs), self.keep == "best"
+        watch = Epochs(self.model, self._training, source, held_out, numbers, per_epoch, callbacks, verbosity, keep_best)
         driver, params, start = self._prepare(source, held_out, Fraction(source.steps, per_epoch), watch)
         self.model.stop_training = False
         try:
