@@ -21,12 +21,9 @@ def check_training(
     labels: Nest | None = None,
     check: bool = True,
 ) -> None:
-    """Checks the model's second derivatives, the kind of the labels, and that the loss has a gradient.
+    """Checks the model's second derivatives, if `check`, the kind of the labels, and that the loss has a gradient.
 
-    Args:
-      examples: (x, y) or (x, y, weights); the model is tried on the first few, and all labels are checked.
-      labels: further labels to check.
-      check: whether second derivatives are checked.
+    The model is tried on the first few examples; their labels and the further `labels` are all checked.
     """
     few = nest.map(lambda a: a[:EXAMPLES], examples)
     params = current_params(model, training.model.params)
@@ -64,12 +61,7 @@ def _check_gradient(training: KerasTraining, params: Params, examples: tuple[Nes
 
 
 def check_labels(loss: Losses, labels: Nest, outputs: Nest) -> None:
-    """Refuses labels of the wrong kind for the loss, before Keras broadcasts them to something wrong.
-
-    Args:
-      labels: arrays of labels, all of them or a batch.
-      outputs: the model's outputs for a batch.
-    """
+    """Refuses labels of the wrong kind for the loss and the outputs, before Keras broadcasts them to something wrong."""
     leaves = nest.flatten(outputs)
     for one, y, out in zip(loss.per_output(len(leaves)), nest.flatten(labels), leaves, strict=False):
         _check_output_labels(one, np.asarray(y), out)

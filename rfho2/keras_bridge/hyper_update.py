@@ -51,10 +51,7 @@ def hyper_update(tunables: Tunables, rate: float, **settings: Any) -> HyperUpdat
 
     E(u, v) = F(u + v, v),  dF/d(u + v) = dE/du,  dF/dv = dE/dv - dE/du
 
-    Args:
-      tunables: the hypers and their ranges.
-      rate: hyper-rate of the learning rate; see `Tunables.rates`.
-      settings: further arguments of `projected_adam`.
+    `rate` is the hyper-rate of the learning rate; see `Tunables.rates`. The settings are those of `projected_adam`.
     """
     sets, rates = tunables.constraints(), tunables.rates(rate)
     if not set(PAIR) <= set(sets):

@@ -147,11 +147,8 @@ class Losses(NamedTuple):
     ) -> tf.Tensor:
         """The sum of all losses.
 
-        Args:
-          labels, outputs: nests of the same structure.
-          weights: a factor for each example.
-          smoothing: the label smoothing, if it is a hyper.
-          of_outputs: a factor for each output.
+        `weights` and `of_outputs` have a factor for each example and each output; `smoothing` is the label smoothing, if it
+        is a hyper.
         """
         if isinstance(labels, Mapping) and not isinstance(outputs, Mapping):
             raise ValueError(
@@ -175,9 +172,7 @@ class Losses(NamedTuple):
 def losses(loss: Any, names: Sequence[str] | None = None) -> Losses:
     """Wraps one loss, or a list or dict with one loss for each output.
 
-    Args:
-      loss: what the user passed.
-      names: the outputs' names in the model's order, if its outputs are a list; None if they are a dict.
+    `names` are those of the outputs, in the model's order, if its outputs are a list; None if they are a dict.
     """
     if isinstance(loss, Mapping):
         if names is not None and set(names) != set(loss):

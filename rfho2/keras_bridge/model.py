@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from rfho2.core import errors, nest
 from rfho2.core.types import Nest
-from rfho2.keras_bridge.pure_model import Params, PureModel, first_batch
+from rfho2.keras_bridge.pure_model import Params, PureModel, input_batches
 from rfho2.keras_bridge.second_derivatives import check_second_derivatives, example_input
 
 EXAMPLES = 8  # used in the check of second derivatives
@@ -59,9 +59,9 @@ def from_keras(model: keras.Model, x: Any = None, batch_norm: str = "batch", che
     pure = PureModel(model, by_batch=batch_norm == "batch")
     params = errors.checked_params({path: tf.identity(v.value) for path, v in pure.trainable.items()})
     if check:
-        inputs = example_input(model, pure.layers) if x is None else nest.map(lambda a: a[:EXAMPLES], first_batch(x))
+        inputs = example_input(model, pure.layers) if x is None else next(input_batches(x))
         if inputs is not None:
-            check_derivatives(pure, params, inputs, model.name)
+            check_derivatives(pure, params, nest.map(lambda a: a[:EXAMPLES], inputs), model.name)
 
     def assign(params: Params, x_of_statistics: Any = None) -> None:
         inputs = x if x_of_statistics is None else x_of_statistics

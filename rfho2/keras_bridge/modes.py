@@ -16,12 +16,7 @@ MOST_COLUMNS = 3  # numbers m tuned in forward mode, which costs 1 + m steps; re
 def choose_mode(
     loss: Loss, params: Nest, hypers: Hypers, batches: Batches, mode: str | None, carry: bool | None, discount: float
 ) -> str:
-    """The mode that the user asked for, or the better one.
-
-    Args:
-      loss: the training loss.
-      mode, carry, discount: the tuner's arguments; `carry=True` asks for forward mode.
-    """
+    """The mode that the user asked for, by `mode` or by `carry=True`, which needs forward mode; or else the better one."""
     wanted = "forward" if carry else mode
     many = count_columns(hypers) > MOST_COLUMNS
     if wanted == "reverse" or (wanted is None and many):

@@ -14,7 +14,6 @@ from rfho2.core import errors, nest
 from rfho2.core.compiled import Compiled
 from rfho2.core.types import Hypers, Nest, Result
 from rfho2.driver.hyper_optimizer import HyperOptimizer
-from rfho2.hypergradients.engine import Engine
 from rfho2.hypergradients.forward import forward
 from rfho2.hypergradients.reverse import reverse
 from rfho2.keras_bridge import data
@@ -113,8 +112,10 @@ def tune(
         return tunables.named(hypers)
 
     named.needs_state = False  # type: ignore[attr-defined]
+    inner, make = problem(examples), forward if method == "forward" else reverse
+    engine = auto(inner, memory) if method == "auto" else make(inner, jit_compile=jit_compile)
     driver = HyperOptimizer(
-        _engine(problem(examples), method, memory, jit_compile),
+        engine,
         hyper_update(tunables, hyper_rate),
         callbacks,
         named,
@@ -128,9 +129,3 @@ def tune(
         state = Compiled(problem(both).train, jit_compile)(params, result.best.hypers)
     training.model.assign(training.dynamics().params(state), examples[0])
     return Tuned({n: v.numpy() for n, v in tunables.to_user(result.best.hypers).items()}, model, result)
-
-
-def _engine(problem: Problem, method: str, memory: str | int | None, jit_compile: bool | None) -> Engine:
-    if method == "auto":
-        return auto(problem, memory)
-    return reverse(problem, jit_compile=jit_compile) if method == "reverse" else forward(problem, jit_compile=jit_compile)

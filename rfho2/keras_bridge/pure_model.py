@@ -21,12 +21,7 @@ STATISTICS_BATCH = 256  # examples per batch when moving statistics are recomput
 
 
 class PureModel:
-    """The function behind `KerasModel.apply`.
-
-    Args:
-      model: a built model.
-      by_batch: whether batch norm uses the statistics of the batch; otherwise the moving ones.
-    """
+    """The function behind `KerasModel.apply`; `by_batch` says that batch norm uses the statistics of the batch."""
 
     def __init__(self, model: keras.Model, by_batch: bool):
         self.model = model
@@ -91,12 +86,7 @@ class PureModel:
             yield scope
 
     def _check_scope(self, scope: keras.StatelessScope, before: dict[int, Any], seeded: bool) -> None:
-        """Refuses random draws made without a seed, or from a generator outside the model.
-
-        Args:
-          before: the scope's initial contents.
-          seeded: whether the call had a seed.
-        """
+        """Refuses random draws made without a seed, or from a generator outside the model; `before` is what scope had."""
         if not seeded and any(scope.state_mapping[id(v)] is not before[id(v)] for v in self.seeds):
             raise ValueError(
                 f"model '{self.model.name}' draws random numbers in training (dropout or the like): pass seed=, an int32[2] "
@@ -140,7 +130,7 @@ class PureModel:
     def update_statistics(self, params: Params, x: Any) -> None:
         """Sets batch norm's moving statistics to the mean over the batches of x, weighted by their sizes."""
         sizes, statistics = [], []
-        for batch in _batches(x):
+        for batch in input_batches(x):
             sizes.append(len(nest.flatten(batch)[0]))
             statistics.append(self._statistics(dict(params), batch))
         if not sizes:
@@ -183,12 +173,7 @@ def _by_path(variables: Sequence[Any]) -> dict[str, Any]:
     return by_path
 
 
-def first_batch(x: Any) -> Nest:
-    """The first inputs of arrays or of a `tf.data.Dataset`."""
-    return next(_batches(x))
-
-
-def _batches(x: Any) -> Iterator[Nest]:
+def input_batches(x: Any) -> Iterator[Nest]:
     """Slices of arrays, or the batches of a `tf.data.Dataset` without their labels."""
     if isinstance(x, tf.data.Dataset):
         yield from (element[0] if isinstance(element, tuple) else element for element in x)

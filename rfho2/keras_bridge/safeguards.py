@@ -100,11 +100,9 @@ def warn_at_the_floor(hypers: Mapping[str, np.ndarray], tunables: Tunables) -> N
 
 
 def loss_limit(first: float, examples: int) -> Limit:
-    """The validation loss above which a tenth of all the progress is lost, and more than noise explains.
+    """The validation loss above which a tenth of the progress since the first one is lost, and more than noise explains.
 
-    Args:
-      first: the validation loss before training.
-      examples: examples in a validation batch.
+    `examples` are those in a validation batch.
     """
 
     def limit(history: list[dict[str, float]]) -> float:

@@ -17,6 +17,7 @@ import tensorflow as tf
 from rfho2.core import nest
 from rfho2.core.graphs import Op, trace
 from rfho2.core.types import Nest
+from rfho2.dynamics.base import gradient as gradient_of_loss
 
 TOLERANCE = {"float64": 1e-3, "float32": 0.05}  # relative; a hidden stop_gradient costs percents, rounding less
 SCALES = {"float64": (1e-9, 1e-10, 1e-8, 1e-11, 1e-7, 1e-6), "float32": (0.1, 0.03, 0.01)}
@@ -41,12 +42,7 @@ def check_second_derivatives(call: Call, params: Nest, name: str) -> None:
 
     The function differentiated is a random scalar function of the outputs plus the model's losses, in float64. Where a layer
     computes in float32 nevertheless, rounding may hide an agreement: there the check warns, unless it can name an op that
-    is wrong.
-
-    Args:
-      call: the model.
-      params: what the points at which to check are near.
-      name: the model's name, for messages.
+    is wrong. The points at which it is checked are near `params`.
     """
     params, outputs = _in_float64(call, params)
     dtype = nest.flatten(params)[0].dtype
@@ -159,13 +155,7 @@ def _scalar_of(call: Call, outputs: Nest, dtype: tf.DType, rng: np.random.Genera
 
 
 def _gradient_of(scalar: Callable[[Nest], tf.Tensor]) -> Callable[[Nest], Nest]:
-    def gradient(p: Nest) -> Nest:
-        with tf.GradientTape() as tape:
-            tape.watch(p)
-            value = scalar(p)
-        return nest.dense(tape.gradient(value, p, unconnected_gradients=tf.UnconnectedGradients.ZERO))
-
-    return gradient
+    return lambda p: gradient_of_loss(lambda p, hypers, batch: scalar(p), p, {}, None)
 
 
 def _difference(gradient: Callable[[Nest], Nest], params: Nest, direction: Nest, scale: float) -> Nest:

@@ -23,9 +23,7 @@ class KerasTraining(NamedTuple):
 
     Attributes:
       model: the model as pure functions.
-      loss: the losses of all outputs.
-      tunables: the hypers.
-      optimizer: the optimiser and its settings.
+      loss, tunables, optimizer: the losses of all outputs, the hypers, and the optimiser with its settings.
       projections: the constraints on weights, by path.
       loss_weights: a factor for each output, if the model was compiled with them.
       layers: the layer number of each param, if layers have hypers of their own.
@@ -72,11 +70,7 @@ class KerasTraining(NamedTuple):
         return self.loss(y, outputs, weights, None, None if "loss_weights" in self.tunables.start else self.loss_weights)
 
     def dynamics(self, loss: Loss | None = None) -> Dynamics:
-        """The optimiser, whose settings are hypers or constants.
-
-        Args:
-          loss: replaces `training_loss`.
-        """
+        """The optimiser, whose settings are hypers or constants; `loss` replaces `training_loss`."""
         make, settings = OPTIMIZERS[self.optimizer.name]
         tuned = {name: self._setting(name) for name in settings if name in self.tunables.start}
         return constrained(make(loss or self.training_loss, **(self.optimizer.fixed | tuned)), self.projections)
@@ -117,23 +111,21 @@ def make_training(
     layers = layers_of(model, pure.params) if separate else {}
     names = {number: path.rsplit("/", 1)[0] for path, number in layers.items()}
     outputs = list(getattr(model, "output_names", None) or ["output"])
-    factors = compiled_loss_weights(model, outputs) if loss is None else None
+    factors = None
+    if loss is None:
+        factors = compiled_loss_weights(model, outputs)
+        if not model.compiled or model.loss is None:
+            raise ValueError(f"loss is None, and model '{model.name}' is not compiled with one; pass loss=.")
+        loss = model.loss
     settings = dict(chosen.settings) | ({} if factors is None else {"loss_weights": factors})
     listed = isinstance(getattr(model, "_outputs_struct", None), list | tuple)
-    resolved = losses(compiled_loss(model) if loss is None else loss, outputs if listed else None)
+    resolved = losses(loss, outputs if listed else None)
     smoothings = {one.smoothing for one in resolved.each}
     settings |= {"label_smoothing": max(smoothings)} if len(smoothings) == 1 and max(smoothings) else {}
     labels = [names[i] for i in sorted(names)]
     tunables = select_tunables(hypers, ranges, chosen.name, labels, outputs, settings, separate)
     constraints = projections(dict(zip(pure.params, model.trainable_variables, strict=True)))
     return KerasTraining(pure, resolved, tunables, chosen, constraints, factors, layers or None)
-
-
-def compiled_loss(model: keras.Model) -> Any:
-    """The loss that the model was compiled with."""
-    if not model.compiled or model.loss is None:
-        raise ValueError(f"loss is None, and model '{model.name}' is not compiled with one; pass loss=.")
-    return model.loss
 
 
 def compiled_loss_weights(model: keras.Model, outputs: Sequence[str]) -> list[float] | None:

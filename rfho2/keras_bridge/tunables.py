@@ -43,15 +43,11 @@ class Tunable(NamedTuple):
     rate: float = 1.0
 
 
-def _identity(x: Any) -> Any:
-    return x
-
-
 TUNABLES = {
     "learning_rate": Tunable(0.01, 1e-6, 10.0, np.log, tf.exp),
     "momentum": Tunable(0.9, 0.0, 0.999, lambda mu: -np.log1p(-np.asarray(mu)), lambda u: -tf.math.expm1(-u), 0.3),
     "weight_decay": Tunable(1e-4, 1e-8, 1.0, np.log, tf.exp, 0.3),
-    "label_smoothing": Tunable(0.05, 0.0, 0.5, _identity, _identity, 0.05),
+    "label_smoothing": Tunable(0.05, 0.0, 0.5, lambda x: x, lambda x: x, 0.05),
     "loss_weights": Tunable(1.0, 1e-3, 1e3, np.log, tf.exp, 0.3),
     "regularization": Tunable(1.0, 1e-4, 1e4, np.log, tf.exp),
 }
@@ -137,9 +133,8 @@ def select_tunables(
       hypers: names, or a dict from name to initial value.
       ranges: (low, high) for some of them; the rest keep their default ranges.
       optimizer: a key of `OPTIMIZERS`.
-      layers: layer names, if each layer gets its own value of those hypers that `per_layer` names.
+      layers, per_layer: layer names, and the hypers of which each of these layers gets its own.
       outputs: names of the model's outputs, for `loss_weights`.
-      per_layer: the hypers of which each layer gets its own, if `layers` are given.
       settings: settings of the optimiser, from which hypers start unless the user says otherwise.
     """
     names = _checked_names(hypers, optimizer)
@@ -169,8 +164,6 @@ def separate_hypers(
 
 
 def _checked_names(hypers: Sequence[str] | Mapping[str, Any], optimizer: str) -> list[str]:
-    if optimizer not in OPTIMIZERS:
-        raise ValueError(f"optimizer is {optimizer!r}; choose one of {sorted(OPTIMIZERS)}.")
     names = [hypers] if isinstance(hypers, str) else list(hypers)
     available = [name for name in TUNABLES if name != "momentum" or name in OPTIMIZERS[optimizer][1]]
     for name in names:

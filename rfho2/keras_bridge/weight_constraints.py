@@ -16,11 +16,7 @@ Projection = Callable[[tf.Tensor], tf.Tensor]
 
 
 def projections(variables: Mapping[str, Any]) -> dict[str, Projection]:
-    """The constraint of each variable that has one, as a function with finite derivatives, also at columns of zeros.
-
-    Args:
-      variables: Keras variables by path.
-    """
+    """The constraint of each Keras variable that has one, with finite derivatives also at columns of zeros; by path."""
     return {path: _projection(path, v.constraint) for path, v in variables.items() if v.constraint is not None}
 
 
