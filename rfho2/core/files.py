@@ -56,15 +56,21 @@ class Writer(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def writing(path: Path, flags: int = NEW, durable: bool = True) -> Iterator[Writer]:
-    """A new file, or the end of an old one; when the block ends, its contents are on the disk, if `durable`."""
+def _opened(path: Path, flags: int) -> Iterator[int]:
     descriptor = system.open(path, flags, 0o666)
     try:
+        yield descriptor
+    finally:
+        system.close(descriptor)
+
+
+@contextlib.contextmanager
+def writing(path: Path, flags: int = NEW, durable: bool = True) -> Iterator[Writer]:
+    """A new file, or the end of an old one; when the block ends, its contents are on the disk, if `durable`."""
+    with _opened(path, flags) as descriptor:
         yield Writer(descriptor)
         if durable:
             system.fsync(descriptor)
-    finally:
-        system.close(descriptor)
 
 
 def write(path: Path, data: bytes, durable: bool = True) -> str:
@@ -84,23 +90,14 @@ def append(path: Path, size: int, data: bytes) -> int:
 
 def read(path: Path) -> bytes:
     """The contents of a file."""
-    descriptor = system.open(path, READ)
-    try:
-        parts = []
-        while part := system.read(descriptor, CHUNK):
-            parts.append(part)
-        return b"".join(parts)
-    finally:
-        system.close(descriptor)
+    with _opened(path, READ) as descriptor:
+        return b"".join(iter(lambda: system.read(descriptor, CHUNK), b""))
 
 
 def flush(path: Path) -> None:
     """Waits until a file or a directory is on the disk: a rename without its contents would be a damaged file."""
-    descriptor = system.open(path, os.O_RDONLY)
-    try:
+    with _opened(path, READ) as descriptor:
         system.fsync(descriptor)
-    finally:
-        system.close(descriptor)
 
 
 def make_directory(path: Path) -> None:

@@ -37,8 +37,8 @@ class Op(NamedTuple):
 
 
 def spec(nested: Nest) -> Nest:
-    """The shapes and dtypes of a nest of tensors."""
-    return nest.map(lambda x: tf.TensorSpec(x.shape, x.dtype), nested)
+    """The shapes and dtypes of a nest of tensors; None, which stands for a batch that is not there, stays None."""
+    return nest.map(lambda x: None if x is None else tf.TensorSpec(x.shape, x.dtype), nested)
 
 
 def trace(function: Callable[..., Any], followed: Nest, *others: Nest) -> tuple[Any, list[Op]]:

@@ -41,12 +41,6 @@ def solve(solver: Callable[[Nest, Nest | None], Solution], product: Product, b: 
 
     The residual takes one more product, because the recursions of the solvers drift away from it in float32. If b is 0, then
     so is v, and no product is computed. If the residual is NaN, then so is v: nothing wrong is returned in silence.
-
-    Args:
-      solver: (b, start) -> Solution.
-      product: v -> M v.
-      b: the right-hand side.
-      start: where the solver starts; None is 0.
     """
     zero = tf.zeros([], nest.flatten(b)[0].dtype)
 
@@ -108,8 +102,7 @@ def cg(product: Product, b: Nest, start: Nest | None, iterations: int, tolerance
 def bicgstab(product: Product, b: Nest, start: Nest | None, iterations: int, tolerance: tf.Tensor) -> Solution:
     """Stabilised biconjugate gradients, for any M; two products per iteration. Returns the iterate with the least residual.
 
-    Args:
-      product, b, start, iterations, tolerance: as in `cg`.
+    The arguments are those of `cg`.
     """
     v, r, products = _first_residual(product, b, start)
     target, shadow = _target(b, _meaningful(tolerance, b)), r
@@ -142,11 +135,8 @@ def normal(
 ) -> Solution:
     """Least squares, min |M v - b|, by conjugate gradients (CGLS), for any M; two products per iteration.
 
-    Slow but steady: it needs about the square of the iterations that `cg` would need, and its residual never grows.
-
-    Args:
-      transposed: v -> M^T v.
-      product, b, start, iterations, tolerance: as in `cg`.
+    Slow but steady: it needs about the square of the iterations that `cg` would need, and its residual never grows. The
+    arguments are those of `cg`, and `transposed` is v -> M^T v.
     """
     v, r, products = _first_residual(product, b, start)
     target = _target(b, _meaningful(tolerance, b))
@@ -207,12 +197,7 @@ def fixed_point(
 
 
 def largest_eigenvalue(product: Product, like: Nest) -> tf.Tensor:
-    """The largest |eigenvalue| of a symmetric M, by power iteration from a fixed random vector; slightly too small.
-
-    Args:
-      product: v -> M v.
-      like: a nest with the structure of v.
-    """
+    """The largest |eigenvalue| of a symmetric M, by power iteration from a fixed random vector; slightly too small."""
 
     def iterate(carry: Nest, _: tf.Tensor) -> Nest:
         v = product(carry[0])

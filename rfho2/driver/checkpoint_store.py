@@ -119,20 +119,16 @@ class Store:
             try:
                 contents = _read(place)
                 record = json.loads(contents["record.json"])
-            except manifest.DamageError as error:
-                _damaged(place, error)
+                self._compare(place, record)
+                if also is not None:
+                    also(place)
+            except (manifest.DamageError, OSError, tf.errors.OpError) as error:
+                warnings.warn(f"checkpoint {place} is damaged ({error}); using the one before it.", stacklevel=3)
                 continue
-            self._compare(place, record)
             with np.load(io.BytesIO(contents["arrays.npz"]), allow_pickle=False) as file:
                 distinct = {name: tf.constant(file[name]) for name in file.files}
             arrays = nest.pack(template, [distinct[str(i)] for i in record["leaves"]])
             rows = history.read(contents, record["history"], record["rows"])
-            try:
-                if also is not None:
-                    also(place)
-            except (OSError, tf.errors.OpError) as error:
-                _damaged(place, error)
-                continue
             self._intact.add(place)
             self._pieces = {name: files.digest(data) for name, data in contents.items() if name.startswith(history.PREFIX)}
             return arrays, {**record, "history": rows}
@@ -207,14 +203,10 @@ def digest(arrays: Nest) -> str:
     return sha.hexdigest()[:16]
 
 
-def _damaged(place: Path, error: Exception) -> None:
-    warnings.warn(f"checkpoint {place} is damaged ({error}); using the one before it.", stacklevel=4)
-
-
 def _read(place: Path) -> dict[str, bytes]:
     """The files of a checkpoint, verified; `DamageError` if one has changed."""
     try:
-        verifiable = manifest.is_there(place)
+        verifiable = manifest.NAME in files.names(place)
     except OSError as error:
         raise manifest.DamageError(f"it cannot be read: {error}") from error
     if not verifiable:

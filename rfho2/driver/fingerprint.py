@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from rfho2.batches import Stream
-from rfho2.core import nest
+from rfho2.core import graphs
 from rfho2.core.compiled import graph_function
 from rfho2.core.dtensors import is_dtensor
 from rfho2.core.types import Hypers, Nest
@@ -38,7 +38,7 @@ def of_problem(problem: Any, params: Nest, hypers: Hypers) -> dict[str, str]:
     """
     if not isinstance(problem, Problem):  # an engine of the user's own may have another description of what it solves
         return {}
-    params, hypers = (nest.map(_spec, part) for part in (params, dict(hypers)))
+    params, hypers = graphs.spec(params), graphs.spec(dict(hypers))
     dynamics, hashes = problem.dynamics, {}
     hashes["the initial state"], state = _traced(dynamics.init, params, hypers)
     if isinstance(problem.batches, Stream):
@@ -53,11 +53,6 @@ def of_problem(problem: Any, params: Nest, hypers: Hypers) -> dict[str, str]:
         graph, _ = _traced(objective, state, hypers, batch)
         hashes[f"the objective{name}"] = _hash(graph, term.every, *term.hypers)
     return {GRAPH + name: hashed for name, hashed in hashes.items()}
-
-
-def _spec(leaf: Any) -> Any:
-    """The shape and dtype of a tensor; None, which stands for a batch that is not there, stays None."""
-    return None if leaf is None else tf.TensorSpec(leaf.shape, leaf.dtype)
 
 
 def of_function(function: Callable[..., Nest], *specs: Nest) -> str:
@@ -82,8 +77,8 @@ def _traced(function: Callable[..., Nest], *specs: Nest) -> tuple[str, Nest]:
     for tensor, value in zip(concrete.inputs[given:], concrete.captured_inputs, strict=True):
         known[_node(tensor.name)] = _hash(value.dtype.name, value.shape, _contents(value))
     hashes = _hash_nodes(graph.node, known, _Functions(graph.library.function))
-    outputs = nest.map(_spec, concrete.structured_outputs)
-    return _hash(*(_hash_input(tensor.name, hashes) for tensor in concrete.outputs)), outputs
+    hashed = _hash(*(_hash_input(tensor.name, hashes) for tensor in concrete.outputs))
+    return hashed, graphs.spec(concrete.structured_outputs)
 
 
 def _contents(captured: Any) -> str:

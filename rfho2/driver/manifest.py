@@ -43,11 +43,6 @@ def read(place: Path) -> dict[str, bytes]:
     return contents
 
 
-def is_there(place: Path) -> bool:
-    """Whether a directory has a manifest; checkpoints of early versions have none."""
-    return NAME in files.names(place)
-
-
 def _hashes(place: Path) -> dict[str, str]:
     try:
         data = files.read(place / NAME)
