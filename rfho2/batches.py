@@ -9,7 +9,6 @@ import inspect
 import math
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -239,9 +238,8 @@ def permutation(index: tf.Tensor, n: int, seed: int, epoch: tf.Tensor) -> tf.Ten
     x = network(index)
     if a * b == n:
         return x
-    outside: Callable[[tf.Tensor], tf.Tensor] = lambda x: x >= n  # noqa: E731
-    walk = tf.while_loop(lambda x: tf.reduce_any(outside(x)), lambda x: (tf.where(outside(x), network(x), x),), (x,))
-    return walk[0]
+    (x,) = tf.while_loop(lambda x: tf.reduce_any(x >= n), lambda x: (tf.where(x >= n, network(x), x),), (x,))
+    return x
 
 
 def _factors(n: int) -> tuple[int, int]:

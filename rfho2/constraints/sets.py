@@ -52,8 +52,7 @@ class Box:
     def contains(self, x: tf.Tensor, atol: float | None = None) -> tf.Tensor:
         """Whether every entry is within its bounds, exactly unless `atol` is given."""
         x = tf.convert_to_tensor(x)
-        low, high = _like(x, self.low, self.high)
-        (slack,) = _like(x, atol or 0.0)
+        low, high, slack = _like(x, self.low, self.high, atol or 0.0)
         return tf.reduce_all((x >= low - slack) & (x <= high + slack))
 
 

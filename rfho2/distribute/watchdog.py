@@ -75,12 +75,9 @@ def named(message: str) -> list[int]:
 
 
 class Peer:
-    """One end of a connection: sends signs of life, and listens for those of the other process.
+    """One end of a connection: sends signs of life, and listens for those of the other process, number `other`.
 
-    Args:
-      connection: to the other process.
-      other: its number.
-      lose: called when it is lost, or when it reports that another one is.
+    `lose` is called when that one is lost, or reports that another one is.
     """
 
     def __init__(self, connection: socket.socket, other: int, lose: Lose):
@@ -94,11 +91,8 @@ class Peer:
 
     def send(self, message: int) -> None:
         """Sends one number; an error is ignored, because `_listen` notices a lost process."""
-        try:
-            with self._sending:
-                self._connection.sendall(struct.pack("!i", message))
-        except OSError:
-            pass
+        with contextlib.suppress(OSError), self._sending:
+            self._connection.sendall(struct.pack("!i", message))
 
     def _beat(self) -> None:
         while not self.left.is_set():
@@ -181,9 +175,7 @@ def connect(host: str, port: int, own: int, lose: Lose) -> Peer:
 def leave_at_exit(peers: list[Peer], wait: bool) -> None:
     """Makes a process that ends normally say so; one that ends with an exception does not, and counts as lost.
 
-    Args:
-      peers: the connections of this process.
-      wait: whether to wait until the others have left: the chief hosts the service that connects TensorFlow's processes.
+    The chief has to `wait` until the others have left: it hosts the service that connects TensorFlow's processes.
     """
     failed = threading.Event()
     hook = sys.excepthook

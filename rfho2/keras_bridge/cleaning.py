@@ -22,7 +22,7 @@ from rfho2.keras_bridge.checks import check_training
 from rfho2.keras_bridge.optimizers import resolve_optimizer
 from rfho2.keras_bridge.refits import Refits, weighted_loss
 from rfho2.keras_bridge.training import make_training
-from rfho2.monitor.examples import draw_examples
+from rfho2.monitor.plot import draw_examples
 from rfho2.problem import Problem
 
 

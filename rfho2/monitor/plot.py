@@ -1,8 +1,8 @@
-"""One figure of a run: the objective, the hypers and their hypergradients."""
+"""Figures: of a run, with the objective, the hypers and their hypergradients; and of training examples that are images."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GRADIENT = "hypergradient/"
-MOST_COLUMNS = 3  # panels side by side
+MOST_COLUMNS, MOST_IMAGES = 3, 8  # panels side by side, and images
+CHANNELS = (1, 3, 4)
 DECADES = 10  # a ratio of largest to smallest from which an axis is logarithmic
 
 Draw = Callable[["Axes"], None]
@@ -41,21 +42,48 @@ def plot(result: Result | Any) -> Figure:
     Returns:
       A matplotlib figure; `figure.savefig("run.png")` writes it.
     """
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError("rf.plot needs matplotlib; install it with: pip install 'rfho2[plot]'.") from error
-    run = _run_of(result)
-    panels = _panels(run)
-    columns = min(MOST_COLUMNS, len(panels))
-    rows = -(-len(panels) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 3.2 * rows), layout="constrained", squeeze=False)
+    panels = _panels(_run_of(result))
+    figure, axes = _grid("rf.plot needs", len(panels), MOST_COLUMNS, 4.2, 3.2)
     for axis, (title, draw) in zip(axes.flat, panels, strict=False):
         axis.set_title(title)
         draw(axis)
     for axis in axes.flat[len(panels) :]:
         axis.remove()
     return figure
+
+
+def draw_examples(images: np.ndarray, titles: Sequence[str]) -> Figure:
+    """Draws images side by side, each under its title.
+
+    Args:
+      images: of shape (number, height, width) or (number, height, width, channels), on any scale: the darkest value of all
+        is black, and the lightest white.
+    """
+    if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[-1] not in CHANNELS):
+        raise ValueError(
+            f"the examples have shape {[None, *images.shape[1:]]}, and only images can be drawn, of shape (height, width) "
+            f"or (height, width, channels) with {', '.join(map(str, CHANNELS))} channels; reshape them."
+        )
+    low, high = float(np.min(images)), float(np.max(images))
+    shades = (images.astype(np.float64) - low) / max(high - low, 1e-12)
+    figure, axes = _grid("plots need", len(images), MOST_IMAGES, 1.3, 1.6)
+    for axis, shade, title in zip(list(axes.flat)[: len(images)], shades, titles, strict=True):
+        axis.imshow(shade[..., 0] if shade.ndim == 3 and shade.shape[-1] == 1 else shade, cmap="gray", vmin=0, vmax=1)
+        axis.set_title(title, fontsize="small")
+    for axis in axes.flat:
+        axis.axis("off")
+    return figure
+
+
+def _grid(needs: str, number: int, most: int, width: float, height: float) -> tuple[Figure, Any]:
+    """A figure with a number of axes of this size, at most `most` in a row."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(f"{needs} matplotlib; install it with: pip install 'rfho2[plot]'.") from error
+    columns = min(most, number)
+    rows = -(-number // columns)
+    return plt.subplots(rows, columns, figsize=(width * columns, height * rows), layout="constrained", squeeze=False)
 
 
 def _run_of(result: Any) -> _Run:
