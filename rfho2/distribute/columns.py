@@ -18,11 +18,11 @@ from tensorflow.experimental import dtensor
 from rfho2.batches import Stream
 from rfho2.core import errors
 from rfho2.core.dtensors import DTensorFunction
-from rfho2.core.types import HyperGradient, Hypers, Nest, Signal
+from rfho2.core.types import HyperGradient, Hypers, Nest
 from rfho2.distribute import watchdog
 from rfho2.distribute.consensus import Consensus
 from rfho2.distribute.placement import BATCH, gather, ordinary, whole
-from rfho2.hypergradients.engine import MethodEngine, Processes
+from rfho2.hypergradients.engine import MethodEngine
 from rfho2.hypergradients.method import Method, from_the_start
 from rfho2.hypergradients.real_time import forward_windows
 from rfho2.hypergradients.sensitivity import (
@@ -39,7 +39,7 @@ from rfho2.hypergradients.windows import WindowSettings, window_engine, window_s
 from rfho2.problem import Problem
 
 
-class ColumnShare(Processes):
+class ColumnShare(Consensus):
     """The columns that belong to this process, and the exchange of what each process computed along its columns.
 
     Args:
@@ -53,13 +53,8 @@ class ColumnShare(Processes):
                 f"mesh is {mesh}; columns are divided over processes with one device each: use rf.distribute.mesh()."
             )
         self.mesh, self.number, self.own = mesh, dtensor.num_clients(), dtensor.client_id()
-        self.writes = each_writes or self.own == 0
-        self._consensus = Consensus()
+        super().__init__(writes=each_writes or self.own == 0)
         self._together = DTensorFunction(lambda rows: whole(rows, mesh))
-
-    def agreed(self, own: Signal) -> Signal:
-        """The signal of any process."""
-        return self._consensus.among_all(own)
 
     def columns_each(self, hypers: Hypers) -> int:
         """Columns per process; the last processes may have zero columns among theirs."""
@@ -68,12 +63,12 @@ class ColumnShare(Processes):
     def gathered(self, pushed: Pushed, hypers: Hypers, k: tf.Tensor) -> Pushed:
         """The readings along all columns and the squares of all of Z, from those of each process."""
         products = np.stack([reading.products for reading in pushed.readings])
-        told = self._consensus.row((dict(hypers), k))
+        told = self.row((dict(hypers), k))
         row = np.concatenate([told, [np.float64(pushed.squares)], products.ravel()])[None]
         layout = dtensor.Layout.batch_sharded(self.mesh, BATCH, 2)
         with watchdog.together():
             rows = ordinary(self._together(dtensor.pack([tf.constant(row)], layout))).numpy()
-        self._consensus.receive(rows[:, :2])
+        self.receive(rows[:, :2])
         every = rows[:, 3:].reshape(self.number, *products.shape).swapaxes(0, 1).reshape(len(products), -1)
         readings = [
             reading._replace(products=tf.constant(along, reading.products.dtype))

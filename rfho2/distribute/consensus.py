@@ -9,17 +9,19 @@ import numpy as np
 
 from rfho2.core import nest
 from rfho2.core.types import Nest, Signal
+from rfho2.hypergradients.engine import Processes
 
 
-class Consensus:
+class Consensus(Processes):
     """Lets a signal to one process end all of them after the same hyper-iteration; otherwise some would wait for others."""
 
-    def __init__(self) -> None:
+    def __init__(self, writes: bool) -> None:
+        self.writes = writes
         self._own: Signal = lambda: None
         self._signal: int | None = None
 
-    def among_all(self, own: Signal) -> Signal:
-        """From the signal of this process, the signal of any process."""
+    def agreed(self, own: Signal) -> Signal:
+        """The signal of any process, from that of this process."""
         self._own, self._signal = own, None
         return lambda: self._signal
 

@@ -12,12 +12,12 @@ from rfho2.batches import Stream
 from rfho2.core import nest
 from rfho2.core.compiled import Compiled
 from rfho2.core.dtensors import BROKEN_SOLVERS, DTensorFunction, widened
-from rfho2.core.types import Nest, Signal
+from rfho2.core.types import Nest
 from rfho2.distribute import watchdog
 from rfho2.distribute.cluster import chief
 from rfho2.distribute.consensus import Consensus
 from rfho2.distribute.placement import ordinary, replicate, whole
-from rfho2.hypergradients.engine import Engine, MethodEngine, Processes
+from rfho2.hypergradients.engine import Engine, MethodEngine
 
 
 def on_mesh(engine: Engine, mesh: dtensor.Mesh) -> MethodEngine:
@@ -44,15 +44,12 @@ def on_mesh(engine: Engine, mesh: dtensor.Mesh) -> MethodEngine:
     return MethodEngine(engine.problem, dict(engine.settings), engine.make, engine.afresh, OnMesh(mesh))
 
 
-class OnMesh(Processes):
+class OnMesh(Consensus):
     """All processes of a mesh, which compute one hypergradient together; the first one writes."""
 
     def __init__(self, mesh: dtensor.Mesh):
-        self.mesh, self.writes, self._consensus = mesh, chief(), Consensus()
-
-    def agreed(self, own: Signal) -> Signal:
-        """The signal of any process."""
-        return self._consensus.among_all(own)
+        super().__init__(writes=chief())
+        self.mesh = mesh
 
     def over(self, function: Compiled) -> Callable[..., Any]:
         """The function (carry or params, hypers, ...) of ordinary tensors, computed on the mesh."""
@@ -68,13 +65,13 @@ class OnMesh(Processes):
             dtypes = tuple(leaf.dtype.name for leaf in nest.flatten(args))
             placed = replicate(nest.map(widened, args), self.mesh)
             layout = dtensor.Layout.batch_sharded(self.mesh, self.mesh.dim_names[0], 2)
-            row = tf.constant(self._consensus.row(args[1:])[None])
+            row = tf.constant(self.row(args[1:])[None])
             told = dtensor.pack([row] * self.mesh.num_local_devices(), layout)
             with watchdog.together():
                 with dtensor.default_mesh(self.mesh):
                     returned = on_devices(dtypes, told, *placed)
                 rows, result = ordinary(returned)
-            self._consensus.receive(rows.numpy())
+            self.receive(rows.numpy())
             return result
 
         return run
