@@ -39,7 +39,6 @@ class Store:
     """The checkpoints of one run; only this process uses the directory, see `rfho2/driver/locks.py`.
 
     Args:
-      directory: where the checkpoints are.
       fingerprint: plain values that identify the problem; a checkpoint with another fingerprint is rejected.
       keep: how many checkpoints to keep; more than one, in case the newest is damaged.
     """
@@ -55,8 +54,7 @@ class Store:
         """Writes checkpoint k under a temporary name and moves it into place; then removes the oldest.
 
         Args:
-          k: the hyper-iteration.
-          arrays: a nest of tensors.
+          k, arrays: the hyper-iteration, and a nest of tensors.
           record: plain values; "history" has one row per hyper-iteration.
           also: writes further files into the directory that it is given.
         """
@@ -111,9 +109,7 @@ class Store:
     def load(self, template: Nest, also: Callable[[Path], None] | None = None) -> tuple[Nest, dict[str, Any]] | None:
         """The newest readable checkpoint as (arrays, record); None if there is none.
 
-        Args:
-          template: a nest with the structure of the arrays.
-          also: reads the files that the caller added to a checkpoint.
+        The arrays have the structure of `template`; `also` reads the files that the caller added to a checkpoint.
         """
         for place in self._places():
             try:

@@ -18,8 +18,7 @@ def write(place: Path, history: Rows, earlier: Path | None, known: Mapping[str, 
     """Writes the complete pieces of a history to one file each; returns the remaining rows, and the hashes of all pieces.
 
     Args:
-      place: the directory to write to.
-      history: all rows.
+      place, history: the directory to write to, and all rows.
       earlier: a directory with the first pieces of the same history, which are linked instead of written again, or None.
       known: the hashes of pieces as they were written or verified; a piece that is not among them is not linked.
     """

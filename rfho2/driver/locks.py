@@ -27,11 +27,7 @@ def held(directory: str | os.PathLike[str], argument: str) -> Iterator[None]:
     """Keeps other processes out of a directory, which is created if necessary.
 
     The operating system releases the lock when the process ends, however it ends, so that no stale lock can remain. The lock
-    file stays, and names its current or last owner.
-
-    Args:
-      directory: the directory to lock.
-      argument: the argument by which the user named it, for the error message.
+    file stays, and names its current or last owner. `argument` is that by which the user named the directory.
     """
     place = Path(directory)
     files.make_directory(place)

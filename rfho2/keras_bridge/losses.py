@@ -185,10 +185,8 @@ def bounded(every: Losses, first: float) -> Losses:
     """Losses whose cross-entropies l are replaced by b (1 - exp(-l / b)), so that a few wrong labels cannot dominate them.
 
     Without it, a classifier that learns pays more for one wrong label of which it is certain than it gains on many others.
-    A loss that is not finite stays so.
-
-    Args:
-      first: the mean loss before training. b is at least 1.5 times as large, so that losses above it can be told apart.
+    A loss that is not finite stays so. b is at least 1.5 times the first loss, the mean one before training, so that losses
+    above it can be told apart.
     """
     bound = max(BOUND, OF_FIRST * first) if math.isfinite(first) else BOUND
     return Losses(tuple(_bounded(one, bound) if one.name in SPARSE | ONE_HOT | BINARY else one for one in every.each))

@@ -69,13 +69,8 @@ class Refits:
     def suspects(self, starts: Sequence[np.ndarray], rounds: int) -> tuple[np.ndarray, np.ndarray]:
         """Which labels are wrong, after some rounds, each of which believes those that the one before did not suspect.
 
-        Of several starts, the one whose last models best predict held-out trusted examples is used.
-
-        Args:
-          starts: which examples to believe at first.
-
-        Returns:
-          Whether each example is suspected, and its loss by models that did not see it.
+        Of several starts, which say what to believe at first, the one whose last models best predict held-out trusted
+        examples is used. Returns whether each example is suspected, and its loss by models that did not see it.
         """
         ends = [self._rounds(start, rounds) for start in starts]
         suspected, losses, _ = min(ends, key=lambda end: end[2])

@@ -53,11 +53,9 @@ def plot(result: Result | Any) -> Figure:
 
 
 def draw_examples(images: np.ndarray, titles: Sequence[str]) -> Figure:
-    """Draws images side by side, each under its title.
+    """Draws images side by side, each under its title, on any scale: the darkest value is black, and the lightest white.
 
-    Args:
-      images: of shape (number, height, width) or (number, height, width, channels), on any scale: the darkest value of all
-        is black, and the lightest white.
+    Their shape is (number, height, width) or (number, height, width, channels).
     """
     if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[-1] not in CHANNELS):
         raise ValueError(
