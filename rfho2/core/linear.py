@@ -45,9 +45,8 @@ def solve(solver: Callable[[Nest, Nest | None], Solution], product: Product, b: 
     zero = tf.zeros([], nest.flatten(b)[0].dtype)
 
     def solved() -> Solution:
-        size = tf.reduce_max(
-            tf.stack([tf.reduce_max(tf.abs(leaf)) for leaf in nest.flatten(b) if leaf.shape.num_elements()])
-        )
+        sizes = [tf.reduce_max(tf.abs(leaf)) for leaf in nest.flatten(b) if leaf.shape.num_elements()]
+        size = tf.reduce_max(tf.stack(sizes))
         unit = nest.map(lambda b: b / size, b)
         found = solver(unit, None if start is None else nest.map(lambda v: v / size, start))
         residual = nest.norm(nest.map(tf.subtract, product(found.v), unit)) / nest.norm(unit)

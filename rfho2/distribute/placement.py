@@ -60,9 +60,8 @@ def shard(data: Nest, on: dtensor.Mesh, dimension: str = BATCH) -> Nest:
             )
         size = array.shape[0] // parts
         places = [location[dimension] * size for location in on.local_device_locations()]
-        return dtensor.pack(
-            [tf.constant(array[at : at + size]) for at in places], dtensor.Layout.batch_sharded(on, dimension, array.ndim)
-        )
+        cuts = [tf.constant(array[at : at + size]) for at in places]
+        return dtensor.pack(cuts, dtensor.Layout.batch_sharded(on, dimension, array.ndim))
 
     return nest.pack(data, [cut(path, leaf) for path, leaf in nest.leaves_with_path(data)])
 

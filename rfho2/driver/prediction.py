@@ -103,11 +103,7 @@ class Check:
         if not self._alone or not adjoint:
             return 0.0
         terms = [term for term in problem.terms(hypers) if term.every is None]
-        batches = [term.batch(tf.constant(0)) for term in terms]
-        ends = [
-            term.cost(problem.dynamics, hypergradient.state, hypers, batch)
-            for term, batch in zip(terms, batches, strict=True)
-        ]
+        ends = [term.cost(problem.dynamics, hypergradient.state, hypers, term.batch(tf.constant(0))) for term in terms]
         last = float(nest.norm([end.state for end in ends])) if ends else 0.0
         return adjoint / last if last else 0.0
 

@@ -63,11 +63,9 @@ def arrays(x: Any, y: Any, sample_weight: Any, argument: str) -> Examples:
 
 def _listed(data: Any) -> Any:
     """A list of numbers, or of lists of them, as an array; a list of arrays has one for each input or output."""
-    return (
-        np.asarray(data)
-        if isinstance(data, list) and data and isinstance(data[0], list | int | float | str | np.generic)
-        else data
-    )
+    if isinstance(data, list) and data and isinstance(data[0], list | int | float | str | np.generic):
+        return np.asarray(data)
+    return data
 
 
 def training_batches(x: Any, y: Any, order: Order, sample_weight: Any = None, class_weight: ClassWeight = None) -> Source:

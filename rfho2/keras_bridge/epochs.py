@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -90,8 +90,7 @@ class Epochs:
 
     def metrics(self, state: Nest, hypers: Hypers, k: int) -> dict[str, float]:
         """The hypers on the user's scale, and the loss and the metrics on a training batch."""
-        batches = cast(Callable[[tf.Tensor], Nest], self.source.batches)
-        examples = next(self._stream) if self._stream is not None else batches(tf.constant(k))[0]
+        examples = next(self._stream) if self._stream is not None else self.source.batches(tf.constant(k))[0]
         loss, outputs = self._outputs(self.training.dynamics().params(state), examples)
         measured = self.model.compute_metrics(examples[0], examples[1], outputs, *examples[2:])
         losses = {"loss", *(metric.name for metric in getattr(self.model._compile_loss, "metrics", ()))}

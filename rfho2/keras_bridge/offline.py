@@ -112,14 +112,10 @@ def tune(
         return tunables.named(hypers)
 
     named.needs_state = False  # type: ignore[attr-defined]
-    inner, make = problem(examples), forward if method == "forward" else reverse
-    engine = auto(inner, memory) if method == "auto" else make(inner, jit_compile=jit_compile)
+    make = forward if method == "forward" else reverse
+    engine = auto(problem(examples), memory) if method == "auto" else make(problem(examples), jit_compile=jit_compile)
     driver = HyperOptimizer(
-        engine,
-        hyper_update(tunables, hyper_rate),
-        callbacks,
-        named,
-        on_divergence=tunables.with_lower_learning_rate,
+        engine, hyper_update(tunables, hyper_rate), callbacks, named, on_divergence=tunables.with_lower_learning_rate
     )
     result = driver.run(params, tunables.to_internal(tunables.start), iterations, checkpoint_dir)
     assert result.best is not None

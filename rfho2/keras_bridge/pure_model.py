@@ -30,9 +30,9 @@ class PureModel:
         self.trainable = _by_path(model.trainable_variables)
         self.fixed = list(model.non_trainable_variables)
         self.seeds = [v for v in self.fixed if v.name == "seed_generator_state"]
-        self.norms = [
-            layer for layer in self.layers if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
-        ]
+        norms = [layer for layer in self.layers if isinstance(layer, keras.layers.BatchNormalization)]
+        self.norms = [layer for layer in norms if layer.trainable]
+        self._may_change = {id(v) for v in (*self.seeds, *(v for layer in norms for v in layer.variables))}
         self.moving = [v for layer in self.norms for v in (layer.moving_mean, layer.moving_variance)]
         self._fixed_norms: set[int] = set()
         self._warned = False
@@ -49,9 +49,8 @@ class PureModel:
         """The outputs; with `return_losses` also the sum of `model.losses`."""
         with self._scope(params, seed, training) as scope:
             before = dict(scope.state_mapping)
-            outputs = (
-                self.model(x, training=training) if self.model._call_has_training_arg else self.model(x)
-            )  # as Keras does
+            mode = {"training": training} if self.model._call_has_training_arg else {}  # as Keras does
+            outputs = self.model(x, **mode)
             dtype = nest.flatten(params)[0].dtype
             losses = [tf.cast(loss, dtype) for loss in self.model.losses] if return_losses else []
             self.model._clear_losses()  # tensors of a graph that may no longer exist at the next call
@@ -86,7 +85,7 @@ class PureModel:
             yield scope
 
     def _check_scope(self, scope: keras.StatelessScope, before: dict[int, Any], seeded: bool) -> None:
-        """Refuses random draws made without a seed, or from a generator outside the model; `before` is what scope had."""
+        """Refuses random draws made without a seed, or from a generator outside the model."""
         if not seeded and any(scope.state_mapping[id(v)] is not before[id(v)] for v in self.seeds):
             raise ValueError(
                 f"model '{self.model.name}' draws random numbers in training (dropout or the like): pass seed=, an int32[2] "
@@ -113,8 +112,7 @@ class PureModel:
                 f"training (as SpectralNormalization does), so that a step is not a function of the weights alone. "
                 f"Use a layer that does not."
             )
-        expected = {id(v) for v in (*self.seeds, *self._statistics_of_norms())}
-        others = assigned([v for v in self.fixed if id(v) not in expected])
+        others = assigned([v for v in self.fixed if id(v) not in self._may_change])
         if others and not self._warned:
             self._warned = True
             warnings.warn(
@@ -122,10 +120,6 @@ class PureModel:
                 f"Under rfho2 these variables keep the values that they have now.",
                 stacklevel=6,
             )
-
-    def _statistics_of_norms(self) -> list[Any]:
-        norms = [layer for layer in self.layers if isinstance(layer, keras.layers.BatchNormalization)]
-        return [v for layer in norms for v in (layer.moving_mean, layer.moving_variance)]
 
     def update_statistics(self, params: Params, x: Any) -> None:
         """Sets batch norm's moving statistics to the mean over the batches of x, weighted by their sizes."""

@@ -199,7 +199,8 @@ class RealTimeTuner:
         check_training(self.model, self._training, held_out, source.labels, self._check)
         check_metrics(self.model, held_out)
         per_epoch = max(1, round(source.steps / self.hyper_batch))
-        numbers, keep_best = range(initial_epoch, epochs), self.keep == "best"
+        numbers = range(initial_epoch, epochs)
+        keep_best = self.keep == "best"
         watch = Epochs(self.model, self._training, source, held_out, numbers, per_epoch, callbacks, verbosity, keep_best)
         driver, params, start = self._prepare(source, held_out, Fraction(source.steps, per_epoch), watch)
         self.model.stop_training = False

@@ -6,6 +6,7 @@ several points and steps are tried, and one agreement is enough.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -47,11 +48,9 @@ def check_second_derivatives(call: Call, params: Nest, name: str) -> None:
     params, outputs = _in_float64(call, params)
     dtype = nest.flatten(params)[0].dtype
     rng = np.random.default_rng(0)
-    gradient = _gradient_of(_scalar_of(call, outputs, dtype, rng))
+    gradient = functools.partial(_gradient, _scalar_of(call, outputs, dtype, rng))
     try:
-        product, ops = trace(
-            lambda p, direction: _gradient_of(lambda p: nest.dot(gradient(p), direction))(p), params, params
-        )
+        product, ops = trace(lambda p, d: _gradient(lambda p: nest.dot(gradient(p), d), p), params, params)
         ops = [op for op in ops if not op.name.startswith("gradient")]  # of the layers, not of their derivatives
         _check_ops(ops, name)
         slope, _ = trace(gradient, params)
@@ -154,8 +153,8 @@ def _scalar_of(call: Call, outputs: Nest, dtype: tf.DType, rng: np.random.Genera
     return scalar
 
 
-def _gradient_of(scalar: Callable[[Nest], tf.Tensor]) -> Callable[[Nest], Nest]:
-    return lambda p: gradient_of_loss(lambda p, hypers, batch: scalar(p), p, {}, None)
+def _gradient(scalar: Callable[[Nest], tf.Tensor], p: Nest) -> Nest:
+    return gradient_of_loss(lambda p, hypers, batch: scalar(p), p, {}, None)
 
 
 def _difference(gradient: Callable[[Nest], Nest], params: Nest, direction: Nest, scale: float) -> Nest:

@@ -99,12 +99,8 @@ def _lines(titles: list[str], table: list[dict[str, Any]], header: bool = False)
 
 def _before(row: dict[str, Any], first: int) -> bool:
     """Whether a row is complete and from before hyper-iteration `first`; a killed process may leave half a line."""
-    return (
-        None not in row
-        and None not in row.values()
-        and str(row.get("iteration", "")).isdigit()
-        and int(row["iteration"]) < first
-    )
+    complete = None not in row and None not in row.values()
+    return complete and row.get("iteration", "").isdigit() and int(row["iteration"]) < first
 
 
 def _safe(cell: Any) -> Any:
