@@ -60,8 +60,8 @@ class ColumnShare(Consensus):
         """Columns per process; the last processes may have zero columns among theirs."""
         return -(-count_columns(hypers) // self.number)
 
-    def gathered(self, pushed: Pushed, hypers: Hypers, k: tf.Tensor) -> Pushed:
-        """The readings along all columns and the squares of all of Z, from those of each process."""
+    def completed(self, problem: Problem, pushed: Pushed, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
+        """The hypergradient, from the readings along the columns of each process and the squares of its part of Z."""
         products = np.stack([reading.products for reading in pushed.readings])
         told = self.row((dict(hypers), k))
         row = np.concatenate([told, [np.float64(pushed.squares)], products.ravel()])[None]
@@ -74,7 +74,8 @@ class ColumnShare(Consensus):
             reading._replace(products=tf.constant(along, reading.products.dtype))
             for reading, along in zip(pushed.readings, every, strict=True)
         ]
-        return pushed._replace(readings=readings, squares=tf.constant(rows[:, 2].sum(), pushed.squares.dtype))
+        squares = tf.constant(rows[:, 2].sum(), pushed.squares.dtype)
+        return hypergradient_of(problem, hypers, pushed._replace(readings=readings, squares=squares))
 
 
 def forward_columns(
@@ -99,7 +100,7 @@ def forward_columns(
             pushed = push_in_chunks(problem, params, hypers, k, share.own * filled, filled, size)
             return pushed._replace(tangent=pushed.tangent._replace(sensitivity=StackedColumns(())))
 
-        return from_the_start(push, complete=functools.partial(_completed, problem, share))
+        return from_the_start(push, complete=functools.partial(share.completed, problem))
 
     settings = {"method": "forward", "chunk": chunk, "processes": share.number}
     settings |= {"steps": problem.steps, "jit_compile": jit_compile}
@@ -136,15 +137,10 @@ def real_time_columns(
 
     def make(problem: Problem, settings: WindowSettings) -> Method:
         method = forward_windows(problem, settings, along, whole=False)
-        return method._replace(complete=functools.partial(_completed, problem, share))
+        return method._replace(complete=functools.partial(share.completed, problem))
 
     others = {"process": share.own, "processes": share.number}
     return window_engine(problem, settings, make, jit_compile, share, others)
-
-
-def _completed(problem: Problem, share: ColumnShare, pushed: Pushed, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
-    """The hypergradient from the columns of all processes."""
-    return hypergradient_of(problem, hypers, share.gathered(pushed, hypers, k))
 
 
 def same_checkpoint(directory: Path, mesh: dtensor.Mesh) -> None:

@@ -133,11 +133,8 @@ class Store:
     def clear(self) -> None:
         """Removes the checkpoints of this problem; refuses to remove those of another."""
         for place in self._places():
-            try:
-                record = json.loads(_read(place)["record.json"])
-            except manifest.DamageError:  # nothing worth keeping
-                continue
-            self._compare(place, record)
+            with contextlib.suppress(manifest.DamageError):  # nothing worth keeping
+                self._compare(place, json.loads(_read(place)["record.json"]))
         for place in self._places():
             files.remove_tree(place)
 

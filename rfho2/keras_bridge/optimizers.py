@@ -11,6 +11,11 @@ import keras
 
 from rfho2.keras_bridge.tunables import OPTIMIZERS, TUNABLES
 
+KERAS = {
+    "sgd": keras.optimizers.SGD, "momentum": keras.optimizers.SGD, "nesterov": keras.optimizers.SGD,
+    "rmsprop": keras.optimizers.RMSprop, "adagrad": keras.optimizers.Adagrad,
+    "adam": keras.optimizers.Adam, "adamw": keras.optimizers.AdamW,
+}  # fmt: skip
 FEATURES = {  # of all Keras optimizers: the value that means "not used"
     "clipnorm": None,
     "clipvalue": None,
@@ -104,15 +109,10 @@ def _from_keras(optimizer: keras.optimizers.Optimizer, whose: str) -> Optimizer:
     return Optimizer("adam", settings)
 
 
-KINDS = (
-    keras.optimizers.SGD, keras.optimizers.RMSprop, keras.optimizers.Adagrad, keras.optimizers.Adam, keras.optimizers.AdamW,
-)  # fmt: skip
-
-
 def _unsupported(optimizer: Any) -> str | None:
     """What about a Keras optimizer has no counterpart here, as a phrase: "" is its kind, None is nothing."""
     kind = type(optimizer)
-    if kind not in KINDS:
+    if kind not in KERAS.values():
         return ""
     for feature, unused in FEATURES.items():
         if getattr(optimizer, feature, unused) not in (unused, 0):
@@ -135,8 +135,5 @@ def _unsupported(optimizer: Any) -> str | None:
 
 def to_keras(optimizer: Optimizer) -> keras.optimizers.Optimizer:
     """The same optimiser as a Keras object."""
-    settings = dict(optimizer.fixed)
-    if optimizer.name in ("sgd", "momentum", "nesterov"):
-        return keras.optimizers.SGD(**settings, nesterov=optimizer.name == "nesterov")
-    make = {"rmsprop": "RMSprop", "adagrad": "Adagrad", "adam": "Adam", "adamw": "AdamW"}[optimizer.name]
-    return getattr(keras.optimizers, make)(**settings)
+    more = {"nesterov": True} if optimizer.name == "nesterov" else {}
+    return KERAS[optimizer.name](**optimizer.fixed, **more)
