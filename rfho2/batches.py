@@ -64,7 +64,7 @@ def shuffled(data: Nest, batch_size: int, seed: int) -> Batches:
             f"data: the leaves have shapes {shapes}; all need the same number of examples along the first axis."
         )
     (n,) = lengths
-    errors.check_count("batch_size", batch_size, most=n)
+    batch_size = errors.check_count("batch_size", batch_size, most=n)
     per_epoch = n // batch_size
 
     def batch(index: tf.Tensor) -> Nest:

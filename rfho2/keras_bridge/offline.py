@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from rfho2 import batches
-from rfho2.core import errors, nest
+from rfho2.core import nest
 from rfho2.core.compiled import Compiled
 from rfho2.core.types import Hypers, Nest, Result
 from rfho2.driver.hyper_optimizer import HyperOptimizer
@@ -104,8 +104,7 @@ def tune(
     tunables, params = training.tunables, training.model.params
 
     def problem(data: tuple[Nest, Nest]) -> Problem:
-        size = errors.check_count("batch_size", batch_size, most=len(nest.flatten(data)[0]))
-        order = batches.seeded(batches.shuffled(data, size, seed), seed + 1)
+        order = batches.seeded(batches.shuffled(data, batch_size, seed), seed + 1)
         return Problem(training.dynamics(), training.objective, steps, order, batches.full(held_out))
 
     def named(state: Nest, hypers: Hypers, k: int) -> dict[str, float]:
