@@ -182,7 +182,7 @@ class MethodEngine(Engine):
         """From the start, in one program: what is carried to the next hyper-iteration need not leave it."""
         method = self.method(params, hypers)
         found, carry = method.advance(method.start(params, hypers), hypers, loops.unknown(k), ())
-        return found._replace(state=carry.state) if found.state == () else found
+        return found._replace(state=carry.state)
 
     def method(self, params: Nest, hypers: Hypers) -> Method:
         """The method, made if this is the first call."""
@@ -219,14 +219,12 @@ class MethodEngine(Engine):
         """The hypergradient of the first hyper-iteration from `params`; k selects the validation batch."""
         first, hypers = self.validated(params, hypers)
         k = tf.convert_to_tensor(k, tf.int32)
-        if self.afresh:
-            found, _ = self._advanced(episodes.carried(params, first), hypers, k)
-        elif type(self.processes) is Processes and self.stream is None:
-            self.use(self._first)
-            found = self._first(first, hypers, k)
-            self._reported(k, found)
-        else:
-            found, _ = self._advanced(self._start(first, hypers), hypers, k)
+        if self.afresh or self.stream is not None or type(self.processes) is not Processes:
+            carry = episodes.carried(params, first) if self.afresh else self._start(first, hypers)
+            return warn_unless_finite(self._advanced(carry, hypers, k)[0])
+        self.use(self._first)
+        found = self._first(first, hypers, k)
+        self.report(k, found.norms)
         return warn_unless_finite(found)
 
     def start(self, params: Nest, hypers: Hypers) -> Any:
@@ -247,18 +245,14 @@ class MethodEngine(Engine):
         new = carry if self.afresh else new
         if isinstance(hypergradient.state, tuple) and not hypergradient.state:
             hypergradient = hypergradient._replace(state=new.state)
-        self._reported(k, hypergradient)
+        self.report(k, hypergradient.norms)
         return hypergradient, new
 
-    def _reported(self, k: tf.Tensor, hypergradient: HyperGradient) -> None:
-        if tf.executing_eagerly():
-            self.report(int(k), hypergradient.norms)
-
-    def report(self, k: int, norms: Norms) -> None:
-        """Looks at the norms of hyper-iteration k."""
-        self._norms = norms
-        if self._method is not None:
-            self._method.report(k, norms)
+    def report(self, k: int | tf.Tensor, norms: Norms) -> None:
+        """Looks at the norms of hyper-iteration k, if they have values already."""
+        if tf.executing_eagerly() and self._method is not None:
+            self._norms = norms
+            self._method.report(int(k), norms)
 
     def forget(self, carry: Any) -> Any:
         """The same training without memory of earlier hypers."""
