@@ -20,6 +20,8 @@ from rfho2.core.types import Nest
 
 Time: TypeAlias = int | tf.Tensor
 
+# Reverse mode of a 784-200-200-10 network, T = 200, on an H200 in TF32, without what Python adds, and seconds to compile:
+# plain 47.7 ms, 15 s; flat 39.5 ms, 11 s; flat with 4, 5 or 8 steps per iteration 35.4, 34.5, 33.9 ms, 20, 20, 33 s.
 TOGETHER = 5  # steps per iteration of `record` and `fold_back` on a GPU
 
 

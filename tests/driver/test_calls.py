@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2.core import devices
 from rfho2.driver import calls
 from tests.support import checkpoints, family
 from tests.support.checkpoints import HYPERS, PARAMS, assert_identical, problem
@@ -47,11 +48,11 @@ def run(name, iterations_per_call, total=ITERATIONS, jit_compile=False, director
     return tuner.run(*start, total, directory, checkpoint_every=every)
 
 
-def close(result, expected):
+def close(result, expected, rtol=1e-5):
     """Where another program computes the hyper-iterations, results agree to rounding."""
     assert [row["iteration"] for row in result.history] == [row["iteration"] for row in expected.history]
     for name, hyper in result.hypers.items():
-        np.testing.assert_allclose(hyper, expected.hypers[name], rtol=1e-5)
+        np.testing.assert_allclose(hyper, expected.hypers[name], rtol=rtol)
 
 
 NAMES = ["reverse", "forward", "average", "real_time", "reverse windows", "one step", "warm"]
@@ -99,7 +100,8 @@ def test_a_checkpoint_of_version_1_0_0_resumes(tmp_path):
     for case in ("simple", "real_time"):
         directory = checkpoints.copy_of_1_0_0(case, tmp_path)
         result, expected = checkpoints.run(directory, case=case), checkpoints.straight(case)
-        close(result, expected)
+        # A CPU wrote it. A GPU rounds differently, and Adam makes large what is left of a hypergradient close to 0.
+        close(result, expected, rtol=1e-3 if devices.gpu() else 1e-5)
 
 
 # What a call reports
