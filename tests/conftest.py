@@ -1,12 +1,17 @@
-"""Fixtures for all tests."""
+"""Fixtures for all tests, and a table of what each folder costs."""
 
+import collections
 import gc
 import importlib
 import os
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
+
+BUDGETS = Path(__file__).parent.parent / "CONTRIBUTING.md"  # | `tests/core` | 60 |
+SECONDS: collections.Counter[str] = collections.Counter()
 
 
 def pytest_configure() -> None:
@@ -14,6 +19,22 @@ def pytest_configure() -> None:
     if shutil.which("nvidia-smi"):
         os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
         importlib.import_module("tensorflow").config.experimental.enable_tensor_float_32_execution(False)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Adds up the seconds of each folder, over all processes."""
+    place = report.nodeid.partition("::")[0].split("/")
+    SECONDS["/".join(place[:2]) if place[0] == "tests" and len(place) > 2 else place[0]] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Says what the folders took, beside what CONTRIBUTING.md allows; only of the quick tests as a whole."""
+    if config.option.markexpr == "not slow" and config.args_source is not config.ArgsSource.ARGS:
+        rows = [line.split("|") for line in BUDGETS.read_text().splitlines() if line.startswith("| `")]
+        allowed = {row[1].strip(" `"): row[2].strip() for row in rows}
+        for folder, seconds in SECONDS.most_common():
+            terminalreporter.write_line(f"{seconds:6.0f} s of {allowed.get(folder, '-'):>4}  {folder}")
+        terminalreporter.write_line(f"{SECONDS.total():6.0f} s in all, of both processes")
 
 
 @pytest.fixture(autouse=True)
