@@ -15,11 +15,12 @@ from rfho2.core.dtensors import sharded
 Product = Callable[[tf.Tensor], tf.Tensor]
 
 # Products of a large matrix with few columns, on a GPU: microseconds of one with x and one with its transpose, on an H200.
-#   x           columns   float32: plain, these pieces   TF32
-#   5000 x 784    10         62, 34 (7 and 40)           23, 18
-#   5000 x 784    64         82, 56
+# What the parts save was measured for each of the two by itself, and added.
+#   x           columns   float32: plain, in parts   TF32
+#   5000 x 784    10         62, 34 (7 and 40)       23, 18
+#   5000 x 784    64         82, 56 (7 and 40)
 #   20000 x 784   10        115, 82 (2 and 40)
-#   1000 x 200    10         34, 14 (5 and 25)           20, 21
+#   1000 x 200    10         34, 14 (5 and 25)       20, 21
 FEW = 64  # columns
 BUSY = 34_000  # rows of all parts together
 SHORTEST = 40  # terms of the inner products of a part

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2.core import devices, ops
 from tests.support.problems import assert_agree
 
 RNG = np.random.default_rng(0)
@@ -23,14 +24,27 @@ def problem(product):
 
 
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "jit"])
-@pytest.mark.parametrize("method", [rf.reverse, rf.forward])
-def test_hypergradients_equal_those_of_matmul(method, jit_compile):
+@pytest.mark.parametrize(("method", "pieces"), [(rf.reverse, 1), (rf.reverse, 2), (rf.forward, 1), (rf.forward, 2)])
+def test_hypergradients_equal_those_of_matmul(monkeypatch, method, pieces, jit_compile):
+    monkeypatch.setattr(ops, "_pieces", lambda matrix, w: pieces)
     hypers = {"lr": 0.1, "weights": RNG.uniform(0.1, 1.0, 12)}
     fixed, plain = (
         method(problem(product), jit_compile=jit_compile)(W, hypers) for product in (rf.fixed_product(X), lambda w: X @ w)
     )
     assert_agree(fixed.grads, plain.grads, rtol=1e-10)
     np.testing.assert_allclose(fixed.state.params, plain.state.params, rtol=1e-12)
+
+
+def test_on_a_gpu_products_with_few_columns_are_divided(monkeypatch):
+    def pieces(rows, inner, columns, dtype=tf.float32):
+        return ops._pieces(tf.TensorSpec((rows, inner), dtype), tf.TensorSpec((inner, columns), dtype))
+
+    assert pieces(5000, 784, 10) == 1
+    monkeypatch.setattr(devices, "gpu", lambda: True)
+    assert (pieces(5000, 784, 10), pieces(784, 5000, 10), pieces(784, 20000, 10)) == (7, 40, 40)
+    assert (pieces(20000, 784, 10), pieces(200, 1000, 10)) == (2, 25)
+    assert pieces(97, 1009, 3) == 1  # a prime
+    assert pieces(5000, 784, 65) == pieces(5000, 784, 10, tf.float64) == pieces(10, 30, 2) == 1
 
 
 @pytest.mark.slow
