@@ -1,79 +1,199 @@
-"""Do the tests notice a mistake? Applies random mutations to the library, one at a time: `make mutants`.
+"""Do the tests notice a mistake? Makes mistakes in the library, one at a time: `make mutants`.
 
-`mutants.json` lists them. Each is a text that occurs once in its file, and the text to put in its place: another operator,
-another constant, a dropped term, swapped arguments, an index that is off by one. They were drawn at random from the syntax
-tree, a fixed number for each folder. A mutant is caught if the quick tests of its folder fail.
+The mistakes are drawn at random, with a seed, from the syntax trees of each folder: another operator or constant, a
+condition that is negated, branches or arguments that are swapped. What the user is told (messages, docstrings) and types are
+left alone. A mutant is caught if a quick test of its folder fails.
 
     python -m tests.mutants --jobs=2
-    python -m tests.mutants --only=3,17     # the ones to look at again
+    python -m tests.mutants --folders driver monitor --number=12
+    python -m tests.mutants --list                 # what would be tried
+
+A run that was stopped goes on, as long as the commit is the same. `mutants.json` has those mutants that no test can notice,
+with the reason, and those that only a slow test notices, with its name.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import copy
 import json
 import os
 import queue
+import random
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
-AREAS = {
-    "core": ["tests/core", "tests/test_batches.py", "tests/hypergradients", "tests/dynamics"],
-    "dynamics": ["tests/dynamics", "tests/hypergradients"],
-    "hypergradients": ["tests/hypergradients", "tests/planning", "tests/core"],
-    "constraints": ["tests/constraints"],
-    "driver": ["tests/driver"],
+TOP = "rfho2"  # the files beside the folders
+FOLDERS = {  # the number of mutants, and further tests, after those that mirror the folder
+    TOP: (12, ["tests/test_batches.py", ""tests/hypergradients"]),
+    "core": (18, ["tests/test_batches.py", "tests/hypergradients", "tests/dynamics"]),
+    "dynamics": (12, ["tests/hypergradients"]),
+    "hypergradients": (24, ["tests/planning", "tests/core"]),
+    "constraints": (12, ["tests/driver/test_projected_adam.py"]),
+    "driver": (24, []),
+    "planning": (12, ["tests/test_memory.py"]),
+    "monitor": (12, []),
+    "keras_bridge": (30, []),
+    "distribute": (12, []),
 }
-WANTED = 0.95  # share that has to be caught
-TIMEOUT = 600  # seconds; a mutant that makes a loop endless counts as caught
+WANTED = 0.95  # share that has to be caught, in each folder
+TIMEOUT = 900  # seconds; a mutant that makes a loop endless counts as caught
+SEED = 1
+
+OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
+}  # fmt: skip
+SYMMETRIC = ("dot", "maximum", "minimum", "add", "multiply", "logical_and", "logical_or", "max", "min", "isclose")
 
 
 class Mutant(NamedTuple):
-    """One replacement; `equivalent` gives the reason where no test can see it."""
+    """A mistake: the text from `start` to `end` of a file, and what stands there instead."""
 
-    area: str
+    folder: str
     file: str
+    start: int
+    end: int
     old: str
     new: str
-    equivalent: str = ""
+    line: str
+
+    @property
+    def name(self) -> str:
+        """What identifies it, also after other lines have changed."""
+        return f"{self.file}: {self.line}: {self.old} -> {self.new}"
 
 
-def read(path: Path) -> list[Mutant]:
-    """The mutants, each of which has to apply exactly once."""
-    mutants = [Mutant(**entry) for entry in json.loads(path.read_text())]
-    for number, mutant in enumerate(mutants):
-        count = (ROOT / mutant.file).read_text().count(mutant.old)
-        if count != 1:
-            raise ValueError(f"mutant {number}: {mutant.old!r} occurs {count} times in {mutant.file}; it has to occur once.")
-    return mutants
+def files_of(folder: str) -> list[Path]:
+    """The modules of a folder, with those of its rooms."""
+    found = (ROOT / "rfho2").glob("*.py") if folder == TOP else (ROOT / "rfho2" / folder).rglob("*.py")
+    return sorted(path for path in found if path.name != "__init__.py")
 
 
-def caught(mutant: Mutant, copy: Path) -> str:
-    """The first test that fails with the mutant in a copy of the project; empty if none does."""
-    file = copy / mutant.file
-    original = file.read_text()
-    file.write_text(original.replace(mutant.old, mutant.new))
-    # Doctests of the file first: they are the quickest.
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", mutant.file]
-    environment = os.environ | {"PYTHONPATH": str(copy), "TF_CPP_MIN_LOG_LEVEL": "3"}
+def possible(folder: str, path: Path) -> Iterator[Mutant]:
+    """Every mistake that can be made in a file."""
+    text = path.read_text()
+    lines = text.splitlines(keepends=True)
+    begins = [0]
+    for line in lines:
+        begins.append(begins[-1] + len(line.encode()))
+    raw = text.encode()
+    for node in _code(ast.parse(text)):
+        for changed in _changes(node):
+            start = begins[node.lineno - 1] + node.col_offset
+            end = begins[node.end_lineno - 1] + node.end_col_offset
+            new = ast.unparse(ast.fix_missing_locations(changed))
+            if isinstance(node, ast.BinOp | ast.Compare | ast.BoolOp | ast.UnaryOp | ast.IfExp):
+                new = f"({new})"
+            old = raw[start:end].decode()
+            if new in (old, f"({old})"):
+                continue
+            yield Mutant(folder, str(path.relative_to(ROOT)), start, end, old, new, lines[node.lineno - 1].strip())
+
+
+def _code(tree: ast.AST) -> Iterator[Any]:
+    """The expressions that compute something."""
+    for field, value in ast.iter_fields(tree):
+        if field in ("annotation", "returns", "decorator_list"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if not isinstance(child, ast.AST) or _is_told(child):
+                continue
+            if isinstance(child, ast.expr):
+                yield child
+            yield from _code(child)
+
+
+def _is_told(node: ast.AST) -> bool:
+    """Whether it is only for readers (a docstring, a message, a type), or nothing that can be wrong."""
+    if isinstance(node, ast.Raise | ast.JoinedStr) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+        return True
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper():
+        return True  # a number that was measured or chosen: another one is no mistake
+    if isinstance(node, ast.keyword) and node.arg == "strict":
+        return True
+    return isinstance(node, ast.Call) and _name(node) in ("warn", "cast", "isinstance")
+
+
+def _name(call: ast.Call) -> str:
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+
+
+def _changes(node: ast.expr) -> Iterator[ast.expr]:
+    """The expression with one mistake."""
+    changed: Any = copy.deepcopy(node)
+    if isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in OPERATORS:
+        changed.op = OPERATORS[type(node.op)]()
+        yield changed
+    elif isinstance(node, ast.Compare) and type(node.ops[0]) in OPERATORS:
+        changed.ops[0] = OPERATORS[type(node.ops[0])]()
+        yield changed
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
+        yield changed.operand
+    elif isinstance(node, ast.IfExp):
+        changed.body, changed.orelse = changed.orelse, changed.body
+        yield changed
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        changed.value = not node.value
+        yield changed
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        changed.value = node.value + 1 if isinstance(node.value, int) else 2 * node.value or 1.0
+        yield changed
+    elif isinstance(node, ast.Call) and len(node.args) == 2 and _name(node) not in SYMMETRIC:
+        changed.args.reverse()
+        yield changed
+
+
+def drawn(folder: str, number: int, seed: int) -> list[Mutant]:
+    """So many of the mistakes that can be made in a folder, at most one in a line; the same ones for the same code."""
+    everything = [mutant for path in files_of(folder) for mutant in possible(folder, path)]
+    random.Random(f"{seed} {folder}").shuffle(everything)
+    chosen: dict[tuple[str, str], Mutant] = {}
+    for mutant in everything:
+        if len(chosen) < number:
+            chosen.setdefault((mutant.file, mutant.line), mutant)
+    return list(chosen.values())
+
+
+def tests_of(mutant: Mutant) -> list[str]:
+    """Where a test may notice it, the likeliest first: doctests, the tests of the same module, of the folder, and others."""
+    folder = "tests" if mutant.folder == TOP else f"tests/{mutant.folder}"
+    own = f"{folder}/test_{Path(mutant.file).stem}.py"
+    places = [mutant.file, own, *([] if mutant.folder == TOP else [folder]), *FOLDERS[mutant.folder][1]]
+    return [place for place in dict.fromkeys(places) if (ROOT / place).exists()]
+
+
+def caught(mutant: Mutant, place: Path, slow_test: str = "") -> str:
+    """The first test that fails with the mutant in a copy of the project; empty if none does.
+
+    Args:
+      slow_test: a slow test that is run instead of the quick ones.
+    """
+    file = place / mutant.file
+    original = file.read_bytes()
+    file.write_bytes(original[: mutant.start] + mutant.new.encode() + original[mutant.end :])
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    environment = os.environ | {"PYTHONPATH": str(place), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command += [slow_test] if slow_test else ["-m", "not slow", *tests_of(mutant)]
     try:
-        run = subprocess.run(
-            [*command, *AREAS[mutant.area]], cwd=copy, env=environment, capture_output=True, text=True, timeout=TIMEOUT
-        )
+        run = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         return "timeout"
     finally:
-        file.write_text(original)
+        file.write_bytes(original)
     if run.returncode == 0:
         return ""
-    if run.returncode not in (1, 2):  # failed tests, or a module that cannot be imported
+    if run.returncode not in (1, 2, 4):  # failed tests, or a module that cannot be imported
         raise RuntimeError(f"pytest ended with exit code {run.returncode}:\n{run.stdout[-2000:]}{run.stderr[-2000:]}")
     failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return failed[0][:150] if failed else f"exit code {run.returncode}"
@@ -92,33 +212,62 @@ def copies(number: int, directory: Path) -> queue.Queue[Path]:
     return free
 
 
+def table(rows: list[dict[str, str]]) -> str:
+    """Per folder: drawn, equivalent, caught, survived."""
+    lines = ["| folder | drawn | equivalent | caught | survived |", "|---|---|---|---|---|"]
+    for folder in dict.fromkeys(row["folder"] for row in rows):
+        verdicts = [row["verdict"] for row in rows if row["folder"] == folder]
+        counts = [len(verdicts), *(verdicts.count(one) for one in ("equivalent", "caught", "survived"))]
+        lines.append(f"| {folder} | {' | '.join(map(str, counts))} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    """Runs the mutants and prints what caught each; exit code 1 if too few were caught."""
+    """Tries the mutants and prints what caught each; exit code 1 if too few were caught in a folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=2, help="mutants tested at the same time")
-    parser.add_argument("--only", default="", help="numbers of mutants, with commas between them")
-    arguments = parser.parse_args()
-    mutants = read(Path(__file__).with_name("mutants.json"))
-    chosen = [int(number) for number in arguments.only.split(",") if number] or range(len(mutants))
+    parser.add_argument("--jobs", type=int, default=2, help="mutants tried at the same time")
+    parser.add_argument("--folders", nargs="+", choices=FOLDERS, default=list(FOLDERS))
+    parser.add_argument("--number", type=int, help="of mutants in each folder")
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--list", action="store_true", help="only print the mutants")
+    parser.add_argument("--output_dir", type=Path, default=ROOT / "results" / "mutants")
+    flags = parser.parse_args()
+    mutants = [m for f in flags.folders for m in drawn(f, flags.number or FOLDERS[f][0], flags.seed)]
+    if flags.list:
+        return print("\n".join(mutant.name for mutant in mutants))
+    known = json.loads(Path(__file__).with_suffix(".json").read_text())
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    flags.output_dir.mkdir(parents=True, exist_ok=True)
+    record = flags.output_dir / f"{commit}.jsonl"
+    before = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
+    done = {row["name"]: row for row in before}
     with tempfile.TemporaryDirectory() as directory:
-        free = copies(arguments.jobs, Path(directory))
+        free = copies(flags.jobs, Path(directory))
 
-        def run(number: int) -> bool:
-            mutant, copy, began = mutants[number], free.get(), time.perf_counter()
+        def run(mutant: Mutant) -> dict[str, str]:
+            if mutant.name in done:
+                return done[mutant.name]
+            place, began, about = free.get(), time.perf_counter(), known.get(mutant.name, {})
             try:
-                by = caught(mutant, copy)
+                by = "" if "equivalent" in about else caught(mutant, place, about.get("slow test", ""))
             finally:
-                free.put(copy)
-            verdict = by or (f"equivalent: {mutant.equivalent}" if mutant.equivalent else "SURVIVED")
-            took = f"{time.perf_counter() - began:4.0f} s"
-            print(f"{number:3} {took}  {mutant.file}: {mutant.old}  ->  {mutant.new}\n           {verdict}", flush=True)
-            return bool(by)
+                free.put(place)
+            verdict = "equivalent" if "equivalent" in about else "caught" if by else "survived"
+            row = {"folder": mutant.folder, "name": mutant.name, "verdict": verdict, "by": by}
+            print(f"{time.perf_counter() - began:4.0f} s  {mutant.name}\n        {verdict} {by}", flush=True)
+            with record.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            return row
 
-        with ThreadPoolExecutor(arguments.jobs) as pool:
-            results = list(pool.map(run, chosen))
-    counted = [by for number, by in zip(chosen, results, strict=True) if by or not mutants[number].equivalent]
-    print(f"{sum(counted)} of {len(counted)} caught, {len(results) - len(counted)} equivalent mutants aside")
-    sys.exit(sum(counted) < WANTED * len(counted))
+        with ThreadPoolExecutor(flags.jobs) as pool:
+            rows = list(pool.map(run, mutants))
+    print(table(rows))
+    for folder in flags.folders:
+        counted = [row["verdict"] == "caught" for row in rows if row["folder"] == folder and row["verdict"] != "equivalent"]
+        if sum(counted) < WANTED * len(counted):
+            sys.exit(f"{folder}: {sum(counted)} of {len(counted)} caught; {WANTED:.0%} are wanted.")
 
 
 if __name__ == "__main__":
