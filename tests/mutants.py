@@ -34,13 +34,13 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[1]
 TOP = "rfho2"  # the files beside the folders
 FOLDERS = {  # the number of mutants, and further tests, after those that mirror the folder
-    TOP: (12, ["tests/test_batches.py", ""tests/hypergradients"]),
+    TOP: (12, ["tests/test_batches.py", "tests/hypergradients"]),
     "core": (18, ["tests/test_batches.py", "tests/hypergradients", "tests/dynamics"]),
     "dynamics": (12, ["tests/hypergradients"]),
     "hypergradients": (24, ["tests/planning", "tests/core"]),
     "constraints": (12, ["tests/driver/test_projected_adam.py"]),
     "driver": (24, []),
-    "planning": (12, ["tests/test_memory.py"]),
+    "planning": (12, []),
     "monitor": (12, []),
     "keras_bridge": (30, []),
     "distribute": (12, []),
