@@ -1,10 +1,10 @@
 """Keras models as pure functions; tuning them in real time or offline; cleaning their training data."""
 
 from rfho2.core.ops import cross_entropy
-from rfho2.keras_bridge.cleaning import Cleaned, per_example_weights
-from rfho2.keras_bridge.model import KerasModel, from_keras
-from rfho2.keras_bridge.offline import Tuned, tune
-from rfho2.keras_bridge.real_time_tuner import RealTimeTuner
+from rfho2.keras_bridge.tuners.cleaning import Cleaned, per_example_weights
+from rfho2.keras_bridge.tuners.offline import Tuned, tune
+from rfho2.keras_bridge.tuners.real_time_tuner import RealTimeTuner
+from rfho2.keras_bridge.wrapping.model import KerasModel, from_keras
 
 __all__ = [
     "Cleaned",

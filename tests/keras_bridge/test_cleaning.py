@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.keras_bridge.cleaning import Cleaned
+from rfho2.keras_bridge.tuners.cleaning import Cleaned
 from tests.support.keras_models import SPARSE, TRAIN, VALID, blobs, network
 
 mpl.use("Agg")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rfho2.keras_bridge import data, datasets
+from rfho2.keras_bridge.data import datasets, sources
 from tests.support.keras_models import TRAIN, VALID, fit, network, tuner
 
 
@@ -83,7 +83,7 @@ ORDER = datasets.Order(batch_size=12, shuffle=False, seed=0)
 
 
 def test_batches_in_order_repeat_after_an_epoch():
-    source = data.training_batches(*TRAIN, ORDER)
+    source = sources.training_batches(*TRAIN, ORDER)
     assert source.steps == 20
     for index in (0, 19, 20):
         (x, y), _ = source.batches(tf.constant(index))
@@ -93,30 +93,32 @@ def test_batches_in_order_repeat_after_an_epoch():
 
 
 def test_classes_and_examples_have_weights():
-    (_, y, weights), _ = data.training_batches(*TRAIN, ORDER, class_weight={0: 2.0, 2: 0.5}).batches(tf.constant(3))
+    (_, y, weights), _ = sources.training_batches(*TRAIN, ORDER, class_weight={0: 2.0, 2: 0.5}).batches(tf.constant(3))
     np.testing.assert_array_equal(weights, np.array([2.0, 1.0, 0.5])[y])
     one_hot = np.eye(3)[TRAIN[1]]
-    (_, _, same), _ = data.training_batches(TRAIN[0], one_hot, ORDER, class_weight={0: 2.0, 2: 0.5}).batches(tf.constant(3))
+    (_, _, same), _ = sources.training_batches(TRAIN[0], one_hot, ORDER, class_weight={0: 2.0, 2: 0.5}).batches(
+        tf.constant(3)
+    )
     np.testing.assert_array_equal(weights, same)
     given = np.arange(240.0)
-    (_, _, weights), _ = data.training_batches(*TRAIN, ORDER, sample_weight=given).batches(tf.constant(1))
+    (_, _, weights), _ = sources.training_batches(*TRAIN, ORDER, sample_weight=given).batches(tf.constant(1))
     np.testing.assert_array_equal(weights, given[12:24])
     dataset = tf.data.Dataset.from_tensor_slices(TRAIN).batch(12)
-    stream = data.training_batches(dataset, None, ORDER, class_weight={0: 2.0}).batches
+    stream = sources.training_batches(dataset, None, ORDER, class_weight={0: 2.0}).batches
     (_, y, weights), _ = stream.take(1)
     np.testing.assert_array_equal(weights, np.where(y == 0, 2.0, 1.0))
 
 
 def test_the_last_examples_are_held_out():
-    first, last = data.split(data.arrays(*TRAIN, None, "x and y"), 0.25)
+    first, last = sources.split(sources.arrays(*TRAIN, None, "x and y"), 0.25)
     np.testing.assert_array_equal(first[1], TRAIN[1][:180])
     np.testing.assert_array_equal(last[0], TRAIN[0][180:])
     with pytest.raises(ValueError, match=r"validation_split is 1\.5"):
-        data.split(first, 1.5)
+        sources.split(first, 1.5)
 
 
 def test_lists_are_arrays():
-    x, y = data.arrays(TRAIN[0].tolist(), TRAIN[1].tolist(), None, "x and y")
+    x, y = sources.arrays(TRAIN[0].tolist(), TRAIN[1].tolist(), None, "x and y")
     np.testing.assert_array_equal(y, TRAIN[1])
     assert x.shape == TRAIN[0].shape
 
@@ -138,7 +140,7 @@ class Batches(keras.utils.PyDataset):
 
 def test_the_batches_of_a_pydataset_are_shuffled_in_each_epoch():
     batches = Batches()
-    source = data.training_batches(batches, None, ORDER._replace(shuffle=True))
+    source = sources.training_batches(batches, None, ORDER._replace(shuffle=True))
     assert source.steps == 20
     (x, _), _ = source.batches.take(41)  # tf.data reads ahead: on many cores, most of an epoch
     first, second = (np.sort(x[20 * k : 20 * k + 20, 0, 0]) for k in range(2))

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.keras_bridge import real_time_tuner
+from rfho2.keras_bridge.tuners import real_time_tuner
 
 
 def advance(until, times):

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.keras_bridge.hyper_update import bold_update, hyper_update
-from rfho2.keras_bridge.tunables import select_tunables
+from rfho2.keras_bridge.training.hyper_update import bold_update, hyper_update
+from rfho2.keras_bridge.training.tunables import select_tunables
 
 START = {"learning_rate": 0.01, "momentum": 0.9, "weight_decay": 1e-4}
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.keras_bridge.losses import bounded, losses, output_loss
+from rfho2.keras_bridge.training.losses import bounded, losses, output_loss
 
 RNG = np.random.default_rng(0)
 LOGITS = tf.constant(RNG.normal(size=(6, 3)), tf.float32)

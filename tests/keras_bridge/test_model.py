@@ -50,7 +50,7 @@ def test_apply_changes_nothing_in_the_model():
     wrapped.apply(wrapped.params, tf.constant(x), training=True, seed=tf.constant([3, 4]))
     for was, variable in zip(before, model.variables, strict=True):
         np.testing.assert_array_equal(was, variable.numpy())
-    assert tf.nn.moments.__module__ != "rfho2.keras_bridge.patches"
+    assert tf.nn.moments.__module__ != "rfho2.keras_bridge.wrapping.patches"
 
 
 def test_apply_returns_the_losses_of_the_layers(sequential):
@@ -79,7 +79,7 @@ def test_reverse_forward_and_differences_agree(make, shape):
 
 @pytest.mark.slow
 def test_with_tensorflows_moments_both_modes_agree_and_are_wrong(monkeypatch):
-    monkeypatch.setattr("rfho2.keras_bridge.patches.moments", tf.nn.moments)
+    monkeypatch.setattr("rfho2.keras_bridge.wrapping.patches.moments", tf.nn.moments)
     wrapped, problem = models.cross_entropy_problem(models.convolutional(), IMAGES)
     check = rf.check_hypergradient(problem, wrapped.params, {"decay": 1.0})
     assert not check.ok
@@ -89,7 +89,7 @@ def test_with_tensorflows_moments_both_modes_agree_and_are_wrong(monkeypatch):
 
 
 def test_a_hidden_stop_gradient_is_found_when_the_model_is_wrapped(monkeypatch):
-    monkeypatch.setattr("rfho2.keras_bridge.patches.moments", tf.nn.moments)
+    monkeypatch.setattr("rfho2.keras_bridge.wrapping.patches.moments", tf.nn.moments)
     with pytest.raises(ValueError, match=r"second derivatives are wrong by .*StopGradient"):
         rf.from_keras(models.convolutional())
 

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.keras_bridge import real_time_tuner
-from rfho2.keras_bridge.modes import control_flow
+from rfho2.keras_bridge.tuners import real_time_tuner
+from rfho2.keras_bridge.tuners.modes import control_flow
 from tests.support.keras_models import TRAIN, VALID, fit, tuner
 
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rfho2.keras_bridge import refits
-from rfho2.keras_bridge.losses import losses
-from rfho2.keras_bridge.refits import Refits, threshold
-from rfho2.keras_bridge.training import make_training
+from rfho2.keras_bridge.training.keras_training import make_training
+from rfho2.keras_bridge.training.losses import losses
+from rfho2.keras_bridge.tuners import refits
+from rfho2.keras_bridge.tuners.refits import Refits, threshold
 from tests.support.keras_models import SPARSE, blobs, network
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rfho2.keras_bridge.safeguards import loss_limit, safe_start, warn_at_the_floor
-from rfho2.keras_bridge.tunables import select_tunables
+from rfho2.keras_bridge.training.tunables import select_tunables
+from rfho2.keras_bridge.tuners.safeguards import loss_limit, safe_start, warn_at_the_floor
 
 TUNABLES = select_tunables({"learning_rate": 0.1}, None, "sgd")
 

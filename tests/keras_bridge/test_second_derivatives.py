@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.keras_bridge import patches
+from rfho2.keras_bridge.wrapping import patches
 
 L = keras.layers
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))]

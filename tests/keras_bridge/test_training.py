@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.keras_bridge.training import make_training
-from rfho2.keras_bridge.tunables import OPTIMIZERS, TUNABLES
+from rfho2.keras_bridge.training.keras_training import make_training
+from rfho2.keras_bridge.training.tunables import OPTIMIZERS, TUNABLES
 from tests.support.keras_models import SPARSE, TRAIN, VALID, consecutive, fit, network, tuner
 from tests.support.problems import assert_agree, differences, response
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from rfho2.core.types import Hypers
-from rfho2.keras_bridge.tunables import LOWER, Tunables
+from rfho2.keras_bridge.training.tunables import LOWER, Tunables
 
 Limit = Callable[[list[dict[str, float]]], float]
 """history -> the largest acceptable validation loss."""

@@ -20,16 +20,16 @@ from rfho2.core.types import Hypers, Nest
 from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients.real_time import real_time
 from rfho2.hypergradients.windows import window_settings
-from rfho2.keras_bridge import data
-from rfho2.keras_bridge.checks import check_metrics, check_training
-from rfho2.keras_bridge.datasets import Examples, Order, Source
-from rfho2.keras_bridge.epochs import Epochs, check_callbacks
-from rfho2.keras_bridge.hyper_update import bold_update
-from rfho2.keras_bridge.losses import bounded
-from rfho2.keras_bridge.modes import choose_mode
-from rfho2.keras_bridge.optimizers import is_kind, to_keras, warn_of_state
-from rfho2.keras_bridge.safeguards import TRIAL, Trial, loss_limit, safe_start, warn_at_the_floor
-from rfho2.keras_bridge.training import KerasTraining, current_params, make_training
+from rfho2.keras_bridge.data import sources
+from rfho2.keras_bridge.data.datasets import Examples, Order, Source
+from rfho2.keras_bridge.training.checks import check_metrics, check_training
+from rfho2.keras_bridge.training.hyper_update import bold_update
+from rfho2.keras_bridge.training.keras_training import KerasTraining, current_params, make_training
+from rfho2.keras_bridge.training.losses import bounded
+from rfho2.keras_bridge.training.optimizers import is_kind, to_keras, warn_of_state
+from rfho2.keras_bridge.tuners.epochs import Epochs, check_callbacks
+from rfho2.keras_bridge.tuners.modes import choose_mode
+from rfho2.keras_bridge.tuners.safeguards import TRIAL, Trial, loss_limit, safe_start, warn_at_the_floor
 from rfho2.monitor.plot import plot
 from rfho2.problem import Problem
 
@@ -193,7 +193,7 @@ class RealTimeTuner:
         if verbosity:
             print(f"Compiling '{self.model.name}' ...", flush=True)
         order = Order(batch_size, shuffle, self.seed, steps_per_epoch)
-        source, held_out = data.training_and_validation(
+        source, held_out = sources.training_and_validation(
             x, y, order, sample_weight, class_weight, validation_data, validation_split
         )
         check_training(self.model, self._training, held_out, source.labels, self._check)
@@ -237,7 +237,7 @@ class RealTimeTuner:
         self, source: Source, held_out: Examples, hyper_batch: Fraction, watch: Epochs
     ) -> tuple[HyperOptimizer, Nest, Hypers]:
         """The driver, and the params and hypers from which it starts."""
-        validation = data.validation_batches(held_out, self.validation_batch, self.seed + 2)
+        validation = sources.validation_batches(held_out, self.validation_batch, self.seed + 2)
         batch, params = validation(tf.constant(0)), current_params(self.model, self._training.model.params)
         if self._judged is None:
             plain = float(self._training.objective(params, {}, batch))

@@ -16,10 +16,10 @@ from rfho2.core.types import Hypers, Nest, Result
 from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients.forward import forward
 from rfho2.hypergradients.reverse import reverse
-from rfho2.keras_bridge import data
-from rfho2.keras_bridge.checks import check_training
-from rfho2.keras_bridge.hyper_update import hyper_update
-from rfho2.keras_bridge.training import make_training
+from rfho2.keras_bridge.data import sources
+from rfho2.keras_bridge.training.checks import check_training
+from rfho2.keras_bridge.training.hyper_update import hyper_update
+from rfho2.keras_bridge.training.keras_training import make_training
 from rfho2.planning.auto import auto
 from rfho2.problem import Problem
 
@@ -96,7 +96,7 @@ def tune(
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; choose one of {METHODS}.")
-    examples, held_out = data.in_memory(train, "train"), data.in_memory(validation, "validation")
+    examples, held_out = sources.in_memory(train, "train"), sources.in_memory(validation, "validation")
     if refit and len(examples) != len(held_out):
         raise ValueError("only one of train and validation has sample weights; pass them with both, or refit=False.")
     training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)

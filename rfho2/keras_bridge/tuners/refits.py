@@ -12,7 +12,7 @@ from rfho2.core import nest
 from rfho2.core.compiled import Compiled, graph_function
 from rfho2.core.types import Hypers, Nest
 from rfho2.dynamics.base import Loss
-from rfho2.keras_bridge.training import KerasTraining
+from rfho2.keras_bridge.training.keras_training import KerasTraining
 from rfho2.problem import Problem
 
 FOLDS = 5

@@ -12,8 +12,8 @@ import tensorflow as tf
 from rfho2.batches import Stream
 from rfho2.core.compiled import graph_function
 from rfho2.core.types import HyperGradient, Hypers, Nest, Result, Run
-from rfho2.keras_bridge.datasets import Examples, Source
-from rfho2.keras_bridge.training import KerasTraining
+from rfho2.keras_bridge.data.datasets import Examples, Source
+from rfho2.keras_bridge.training.keras_training import KerasTraining
 
 EVALUATED = 256  # examples in a batch of an evaluation
 REFUSED = {

@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from rfho2.core import nest
 from rfho2.core.types import Nest
-from rfho2.keras_bridge.epochs import EVALUATED, evaluate
-from rfho2.keras_bridge.losses import ONE_HOT, SPARSE, Losses, OutputLoss
-from rfho2.keras_bridge.model import EXAMPLES, Params, check_derivatives
-from rfho2.keras_bridge.training import KerasTraining, current_params
+from rfho2.keras_bridge.training.keras_training import KerasTraining, current_params
+from rfho2.keras_bridge.training.losses import ONE_HOT, SPARSE, Losses, OutputLoss
+from rfho2.keras_bridge.tuners.epochs import EVALUATED, evaluate
+from rfho2.keras_bridge.wrapping.model import EXAMPLES, Params, check_derivatives
 
 
 def check_training(

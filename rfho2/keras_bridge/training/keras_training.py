@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from rfho2.core.types import Hypers, Nest
 from rfho2.dynamics.base import Dynamics, Loss
-from rfho2.keras_bridge.losses import Losses, losses
-from rfho2.keras_bridge.model import KerasModel, from_keras
-from rfho2.keras_bridge.optimizers import Optimizer, resolve_optimizer
-from rfho2.keras_bridge.pure_model import Params
-from rfho2.keras_bridge.tunables import OPTIMIZERS, Tunables, select_tunables, separate_hypers
-from rfho2.keras_bridge.weight_constraints import Projection, constrained, projections
+from rfho2.keras_bridge.training.losses import Losses, losses
+from rfho2.keras_bridge.training.optimizers import Optimizer, resolve_optimizer
+from rfho2.keras_bridge.training.tunables import OPTIMIZERS, Tunables, select_tunables, separate_hypers
+from rfho2.keras_bridge.training.weight_constraints import Projection, constrained, projections
+from rfho2.keras_bridge.wrapping.model import KerasModel, from_keras
+from rfho2.keras_bridge.wrapping.pure_model import Params
 
 
 class KerasTraining(NamedTuple):

@@ -11,8 +11,8 @@ import tensorflow as tf
 from rfho2 import batches
 from rfho2.core import errors, nest
 from rfho2.core.types import Batches
-from rfho2.keras_bridge import datasets
-from rfho2.keras_bridge.datasets import ClassWeight, Examples, Order, Source, as_dataset, is_dataset
+from rfho2.keras_bridge.data import datasets
+from rfho2.keras_bridge.data.datasets import ClassWeight, Examples, Order, Source, as_dataset, is_dataset
 
 
 def training_and_validation(

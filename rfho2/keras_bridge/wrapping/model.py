@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from rfho2.core import errors, nest
 from rfho2.core.types import Nest
-from rfho2.keras_bridge.pure_model import Params, PureModel, input_batches
-from rfho2.keras_bridge.second_derivatives import check_second_derivatives, example_input
+from rfho2.keras_bridge.wrapping.pure_model import Params, PureModel, input_batches
+from rfho2.keras_bridge.wrapping.second_derivatives import check_second_derivatives, example_input
 
 EXAMPLES = 8  # used in the check of second derivatives
 

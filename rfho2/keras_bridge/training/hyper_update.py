@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rfho2.core.types import Hypers, Nest
 from rfho2.driver.projected_adam import HyperUpdate, projected_adam
-from rfho2.keras_bridge.tunables import Tunables
+from rfho2.keras_bridge.training.tunables import Tunables
 
 PAIR = ("learning_rate", "momentum")
 EPSILON = 1e-15  # of Adam: a rate that is far too small has a tiny hypergradient, and has to rise nevertheless

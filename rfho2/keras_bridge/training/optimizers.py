@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from rfho2.keras_bridge.tunables import OPTIMIZERS, TUNABLES
+from rfho2.keras_bridge.training.tunables import OPTIMIZERS, TUNABLES
 
 KERAS = {
     "sgd": keras.optimizers.SGD, "momentum": keras.optimizers.SGD, "nesterov": keras.optimizers.SGD,

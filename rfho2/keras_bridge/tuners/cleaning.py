@@ -17,11 +17,11 @@ from rfho2.core.types import Result
 from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.driver.projected_adam import projected_adam
 from rfho2.hypergradients.reverse import reverse
-from rfho2.keras_bridge import data
-from rfho2.keras_bridge.checks import check_training
-from rfho2.keras_bridge.optimizers import resolve_optimizer
-from rfho2.keras_bridge.refits import Refits, weighted_loss
-from rfho2.keras_bridge.training import make_training
+from rfho2.keras_bridge.data import sources
+from rfho2.keras_bridge.training.checks import check_training
+from rfho2.keras_bridge.training.keras_training import make_training
+from rfho2.keras_bridge.training.optimizers import resolve_optimizer
+from rfho2.keras_bridge.tuners.refits import Refits, weighted_loss
 from rfho2.monitor.plot import draw_examples
 from rfho2.problem import Problem
 
@@ -47,7 +47,7 @@ class Cleaned(NamedTuple):
           train: the pair (x, y) that was cleaned.
           number: how many to draw.
         """
-        x, y, *_ = data.in_memory(train, "train")
+        x, y, *_ = sources.in_memory(train, "train")
         if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray) or y.ndim > 2:
             raise ValueError("train has several inputs or outputs; pass one array of images and one of labels.")
         if len(x) != len(self.weights):
@@ -111,7 +111,7 @@ def per_example_weights(
             "train is a dataset, which may yield its examples in a different order next time, so indices of suspects would "
             "mean nothing. Pass a pair of arrays (x, y)."
         )
-    examples, held_out = data.in_memory(train, "train"), data.in_memory(validation, "validation")
+    examples, held_out = sources.in_memory(train, "train"), sources.in_memory(validation, "validation")
     if len(examples) == 3:
         raise ValueError("train has sample weights, but here the weights are what is learned; pass a pair of arrays (x, y).")
     chosen = resolve_optimizer(optimizer, model)

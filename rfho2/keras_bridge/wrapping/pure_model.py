@@ -14,7 +14,7 @@ import tensorflow as tf
 from rfho2.core import nest
 from rfho2.core.compiled import graph_function
 from rfho2.core.types import Nest
-from rfho2.keras_bridge import patches
+from rfho2.keras_bridge.wrapping import patches
 
 Params = dict[str, tf.Tensor]
 STATISTICS_BATCH = 256  # examples per batch when moving statistics are recomputed from arrays

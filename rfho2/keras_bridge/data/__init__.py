@@ -1,0 +1,1 @@
+"""What `fit` accepts, as batches: arrays, and datasets."""

@@ -1,0 +1,1 @@
+"""Tuning a Keras model in real time or offline, and cleaning its data."""
