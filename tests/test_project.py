@@ -46,8 +46,15 @@ MODULES = {dotted(path) for path in LIBRARY} - {"__init__"}
 
 def test_only_two_concepts_and_two_entry_points_lie_outside_the_folders():
     assert {path.stem for path in (ROOT / "rfho2").glob("*.py")} <= LOOSE
-    folders = {path.parent.name for path in LIBRARY} - {"rfho2"}
+    folders = {dotted(path).split(".")[0] for path in LIBRARY if path.parent.name != "rfho2"}
     assert folders | LOOSE - {"__init__"} == set(LEVEL)
+
+
+def test_rooms_of_the_keras_bridge_import_one_way():
+    rooms = ["wrapping", "training", "data", "tuners"]
+    for path in (path for path in LIBRARY if path.parent.name in rooms):
+        others = {module.split(".")[1] for module in imported(path) if module.startswith("keras_bridge.")}
+        assert {rooms.index(other) for other in others} <= set(range(rooms.index(path.parent.name) + 1)), dotted(path)
 
 
 def test_folders_import_from_lower_layers_only():

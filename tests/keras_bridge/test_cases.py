@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from rfho2.core import nest
-from rfho2.keras_bridge.training.checks import check_training
 from rfho2.keras_bridge.training.keras_training import make_training
+from rfho2.keras_bridge.tuners.checks import check_training
 from tests.support import keras_cases as cases
 
 BATCH, RATE = 8, 0.05

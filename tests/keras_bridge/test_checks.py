@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rfho2.keras_bridge.training.checks import check_labels
 from rfho2.keras_bridge.training.losses import losses
+from rfho2.keras_bridge.tuners.checks import check_labels
 from tests.support.keras_models import fit, tuner
 
 LABELS = np.array([0, 2, 1])

@@ -18,9 +18,9 @@ from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.driver.projected_adam import projected_adam
 from rfho2.hypergradients.reverse import reverse
 from rfho2.keras_bridge.data import sources
-from rfho2.keras_bridge.training.checks import check_training
 from rfho2.keras_bridge.training.keras_training import make_training
 from rfho2.keras_bridge.training.optimizers import resolve_optimizer
+from rfho2.keras_bridge.tuners.checks import check_training
 from rfho2.keras_bridge.tuners.refits import Refits, weighted_loss
 from rfho2.monitor.plot import draw_examples
 from rfho2.problem import Problem

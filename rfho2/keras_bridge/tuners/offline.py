@@ -17,9 +17,9 @@ from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients.forward import forward
 from rfho2.hypergradients.reverse import reverse
 from rfho2.keras_bridge.data import sources
-from rfho2.keras_bridge.training.checks import check_training
 from rfho2.keras_bridge.training.hyper_update import hyper_update
 from rfho2.keras_bridge.training.keras_training import make_training
+from rfho2.keras_bridge.tuners.checks import check_training
 from rfho2.planning.auto import auto
 from rfho2.problem import Problem
 

@@ -22,11 +22,11 @@ from rfho2.hypergradients.real_time import real_time
 from rfho2.hypergradients.windows import window_settings
 from rfho2.keras_bridge.data import sources
 from rfho2.keras_bridge.data.datasets import Examples, Order, Source
-from rfho2.keras_bridge.training.checks import check_metrics, check_training
 from rfho2.keras_bridge.training.hyper_update import bold_update
 from rfho2.keras_bridge.training.keras_training import KerasTraining, current_params, make_training
 from rfho2.keras_bridge.training.losses import bounded
 from rfho2.keras_bridge.training.optimizers import is_kind, to_keras, warn_of_state
+from rfho2.keras_bridge.tuners.checks import check_metrics, check_training
 from rfho2.keras_bridge.tuners.epochs import Epochs, check_callbacks
 from rfho2.keras_bridge.tuners.modes import choose_mode
 from rfho2.keras_bridge.tuners.safeguards import TRIAL, Trial, loss_limit, safe_start, warn_at_the_floor
