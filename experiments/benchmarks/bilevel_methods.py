@@ -34,7 +34,6 @@ class Config:
     )
     batch_size: int = setting(64, "Examples in a batch of the stochastic methods.", at_least=1)
     most: int = setting(100, "At most so many settings of each method are tried, from all over its grid.", at_least=1)
-    solvers: bool = setting(False, "Also run solvers of the benchmark, from --checkout.")
 
 
 PRESETS = {"full": Config(), "quick": Config(seconds=(1.0, 1.0), seeds=(0, 1), most=2)}
@@ -44,7 +43,7 @@ PRESETS = {"full": Config(), "quick": Config(seconds=(1.0, 1.0), seeds=(0, 1), m
 class Invocation:
     """Where the benchmark's own solvers are."""
 
-    checkout: str | None = setting(None, "A work tree of benchopt/benchmark_bilevel.")
+    checkout: str | None = setting(None, "A work tree of benchopt/benchmark_bilevel, whose solvers are then run too.")
     jax_command: str = setting("python3", "A command that runs a Python with JAX and benchopt.")
 
 
@@ -231,7 +230,7 @@ def reached(curve: Curve, goal: float) -> float:
 def run(config: Config, invocation: Invocation, report: Callable[[str], None]) -> list[Row]:
     """A row for each problem, method and seed: the settings that were best on the first seed, and their curve."""
     rows = []
-    methods = METHODS | (SOLVERS if config.solvers else {})
+    methods = METHODS | ({} if invocation.checkout is None else SOLVERS)
     for problem, seconds in zip(config.problems, config.seconds, strict=True):
         first, *others = config.seeds
         chosen = {}

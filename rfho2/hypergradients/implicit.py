@@ -79,9 +79,12 @@ def implicit(
     3.0
     """
     if single_loop:
-        given = (condition, solver, iterations, tolerance, settled, warm_start, damping, batches)
-        if given != ("auto", "auto", 50, 1e-4, 0.0, False, 0.0, None):
-            raise ValueError("single_loop is True, which leaves nothing to choose: leave out the arguments before it.")
+        given = {"condition": (condition, "auto"), "solver": (solver, "auto"), "iterations": (iterations, 50)}
+        given |= {"tolerance": (tolerance, 1e-4), "settled": (settled, 0.0), "warm_start": (warm_start, False)}
+        given |= {"damping": (damping, 0.0), "batches": (batches, None)}
+        chosen = [f"{name} is {value!r:.40}" for name, (value, default) in given.items() if value != default]
+        if chosen:
+            raise ValueError(f"{', '.join(chosen)}, but single_loop=True has no use for it; leave it out.")
         return _single_loop_engine(problem, jit_compile)
     how = _checked(problem, condition, solver, iterations, tolerance, settled, damping, batches)
     settings = {**_settings(how, warm_start), "steps": problem.steps, "jit_compile": jit_compile}

@@ -136,7 +136,8 @@ def weights_of_classes(y: Nest, class_weight: Mapping[int, float]) -> np.ndarray
         labels = labels[..., 0] if labels.shape[-1] == 1 else labels.argmax(-1)
     if labels.ndim != 1:
         raise ValueError(f"class_weight needs one class for each example, but the labels have shape {labels.shape}.")
-    return np.array([class_weight.get(label, 1.0) for label in labels.astype(np.int64).tolist()], np.float32)
+    table = {int(label): weight for label, weight in class_weight.items()}
+    return np.array([table.get(label, 1.0) for label in labels.astype(np.int64).tolist()], np.float32)
 
 
 def _only_labels(y: Nest) -> Any:

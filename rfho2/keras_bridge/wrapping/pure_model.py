@@ -32,7 +32,8 @@ class PureModel:
         self.seeds = [v for v in self.fixed if v.name == "seed_generator_state"]
         norms = [layer for layer in self.layers if isinstance(layer, keras.layers.BatchNormalization)]
         self.norms = [layer for layer in norms if layer.trainable]
-        self._may_change = {id(v) for v in (*self.seeds, *(v for layer in norms for v in layer.variables))}
+        statistics = [v for layer in norms for v in (layer.moving_mean, layer.moving_variance)]
+        self._may_change = {id(v) for v in (*self.seeds, *statistics)}
         self.moving = [v for layer in self.norms for v in (layer.moving_mean, layer.moving_variance)]
         self._fixed_norms: set[int] = set()
         self._warned = False
