@@ -90,10 +90,11 @@ def test_an_error_in_the_users_code_is_not_mistaken_for_one_of_xla():
 @every_engine
 def test_autograph_rewrites_nothing(method, caplog):
     case = cosh_valley()
-    problem = rf.Problem(rf.momentum(case.loss, "lr", 0.5), case.objective, 3, case.batches, case.validation)
+    rate, hypers = ("lr", {"lr": 0.1, "l2": 0.1}) if method.rates else (0.1, {"l2": 0.1})
+    problem = rf.Problem(rf.momentum(case.loss, rate, 0.5), case.objective, 3, case.batches, case.validation)
     with caplog.at_level("WARNING"), warnings.catch_warnings():
         warnings.simplefilter("error")
-        method.make(problem, jit_compile=False)(case.params, {"lr": 0.1, "l2": 0.1})
+        method.make(problem, jit_compile=False)(case.params, hypers)
     assert "AutoGraph" not in caplog.text
 
 
@@ -127,13 +128,14 @@ def test_assertions_of_the_user_hold_also_where_xla_would_leave_them_out(kind, m
         ASSERTIONS[kind](w)
         return -hypers["l2"] * w
 
-    problem = rf.Problem(rf.gradient_descent(loss, "lr"), loss, 3)
+    rate, hypers = ("lr", {"lr": 0.1, "l2": 1.0}) if method.rates else (0.1, {"l2": 1.0})
+    problem = rf.Problem(rf.gradient_descent(loss, rate), loss, 3)
     engine = method.make(problem, jit_compile=None)
     with pytest.warns(UserWarning, match="XLA would leave out the assertions of the problem"):
-        engine(tf.constant(0.0), {"lr": 0.1, "l2": 1.0})
+        engine(tf.constant(0.0), hypers)
     assert not engine.jit_compiled
     with pytest.raises(tf.errors.InvalidArgumentError, match="w is too large"):
-        engine(tf.constant(0.8), {"lr": 0.1, "l2": 1.0})
+        engine(tf.constant(1.0), hypers)
 
 
 def test_the_graph_and_xla_share_one_trace():

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import rfho2 as rf
 from rfho2.hypergradients import engine as engine_module
-from tests.support.engines import every_engine
+from tests.support.engines import every_engine, every_whole_engine
 from tests.support.problems import assert_agree, build, differences, response
 
 STEPS, RATE, START = 3, 0.25, 2.0
@@ -18,8 +18,13 @@ def loss(w, hypers, batch):
     return 0.5 * tf.reduce_sum(hypers["scale"] * w**2)
 
 
-def problem(steps=STEPS):
-    return rf.Problem(rf.gradient_descent(loss, "lr"), lambda w, hypers, batch: 0.5 * tf.reduce_sum(w**2), steps)
+def problem(steps=STEPS, rate="lr"):
+    return rf.Problem(rf.gradient_descent(loss, rate), lambda w, hypers, batch: 0.5 * tf.reduce_sum(w**2), steps)
+
+
+def for_method(method):
+    """The problem and its hypers, without the learning rate where the method does not differentiate with respect to it."""
+    return (problem(), HYPERS) if method.rates else (problem(rate=RATE), {"scale": HYPERS["scale"]})
 
 
 def expected_norm(carrier):
@@ -31,7 +36,7 @@ def expected_norm(carrier):
     return np.sqrt(2 * by_lr**2 + 2 * (RATE * by_lr) ** 2)
 
 
-@every_engine
+@every_whole_engine
 def test_hypergradients_agree_with_differences(method):
     toy, params, hypers = build("quadratic", "momentum", steps=4)
     engine = method.make(toy, jit_compile=False)
@@ -42,7 +47,7 @@ def test_hypergradients_agree_with_differences(method):
     assert engine.jit_compiled is False
 
 
-@every_engine
+@every_whole_engine
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "jit"])
 def test_norms_are_those_of_the_derivatives(method, jit_compile):
     engine = method.make(problem(), jit_compile=jit_compile)
@@ -83,7 +88,7 @@ def test_xla_cannot_take_k_or_t_for_a_constant_while_training_goes_on(make, whic
         engine(PARAMS, {"scale": [1.0, 1.0]})
 
 
-@every_engine
+@every_whole_engine
 def test_the_driver_records_values_and_norms(method):
     tuner = rf.HyperOptimizer(method.make(problem(), jit_compile=False), rf.projected_adam(0.01))
     history = tuner.run(PARAMS, HYPERS, 2).history
@@ -105,25 +110,27 @@ def test_inputs_are_validated_on_the_way_in_only(method, monkeypatch):
     probe, checked = engine_module.probe, engine_module.errors.checked_params
     monkeypatch.setattr(engine_module, "probe", lambda *args: probes.append(1) or probe(*args))
     monkeypatch.setattr(engine_module.errors, "checked_params", lambda params: checks.append(1) or checked(params))
-    engine = method.make(problem(), jit_compile=False)
-    carry = engine.start(PARAMS, HYPERS)
+    toy, hypers = for_method(method)
+    engine = method.make(toy, jit_compile=False)
+    carry = engine.start(PARAMS, hypers)
     before = len(checks)
     for k in range(3):
-        _, carry = engine.advance(carry, HYPERS, k)
+        _, carry = engine.advance(carry, hypers, k)
     assert (len(probes), len(checks)) == (1, before)
 
 
 @every_engine
 def test_a_hyper_that_reaches_nothing_is_rejected(method):
+    toy, hypers = for_method(method)
     with pytest.raises(ValueError, match="hyper 'lost' reaches nothing"):
-        method.make(problem(), jit_compile=False)(PARAMS, {**HYPERS, "lost": 1.0})
+        method.make(toy, jit_compile=False)(PARAMS, {**hypers, "lost": 1.0})
 
 
 @every_engine
 def test_a_bare_call_warns_of_what_is_not_finite(method):
     loss = lambda w, hypers, batch: hypers["l2"] * tf.sqrt(w)  # noqa: E731
-    engine = method.make(rf.Problem(rf.gradient_descent(loss, "lr"), loss, 2), jit_compile=False)
-    with pytest.warns(
-        UserWarning, match=r"not finite: the value, the hypergradient of 'lr', the hypergradient of 'l2'\. Try"
-    ):
-        engine(tf.constant(-1.0), {"lr": 0.1, "l2": 1.0})
+    rate, hypers = ("lr", {"lr": 0.1, "l2": 1.0}) if method.rates else (0.1, {"l2": 1.0})
+    engine = method.make(rf.Problem(rf.gradient_descent(loss, rate), loss, 2), jit_compile=False)
+    lost = "".join(f", the hypergradient of '{name}'" for name in hypers)
+    with pytest.warns(UserWarning, match=rf"not finite: the value{lost}\. Try"):
+        engine(tf.constant(-1.0), hypers)
