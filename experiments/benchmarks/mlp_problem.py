@@ -5,6 +5,7 @@ The hypers are learning rate, momentum factor and L2 weight. The data are random
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -44,9 +45,17 @@ def loss(p: Nest, hypers: Hypers, batch: Any) -> tf.Tensor:
     return error(p, hypers, batch) + hypers["l2"] * tf.add_n(squares)
 
 
-def problem(steps: int) -> rf.Problem:
-    """`steps` steps of momentum; the first hundred examples are the validation set too."""
+def problem(steps: int, rows: np.ndarray | None = None) -> rf.Problem:
+    """`steps` steps of momentum; the first hundred examples are the validation set too.
+
+    Args:
+      rows: the examples of each step, [steps, 100]; None draws the same ones, step by step.
+    """
     data = tuple(map(tf.constant, examples()))
     validation = rf.batches.full(tuple(part[VALIDATION] for part in data))
-    batches = rf.batches.shuffled(data, BATCH_SIZE, 0)
+    batches = rf.batches.shuffled(data, BATCH_SIZE, 0) if rows is None else _batches_of(data, tf.constant(rows))
     return rf.Problem(rf.momentum(loss, "lr", "mu"), error, steps, batches, validation)
+
+
+def _batches_of(data: Nest, rows: tf.Tensor) -> Callable[[tf.Tensor], Nest]:
+    return lambda t: tf.nest.map_structure(lambda part: tf.gather(part, tf.gather(rows, t)), data)

@@ -1,7 +1,7 @@
 """The network of `mlp_problem` in other frameworks: one hypergradient of the validation error, three hypers.
 
 784-200-200-10, tanh, batches of 100, T steps of momentum, v <- mu v + g, w <- w - eta v; the hypers are learning rate,
-momentum and L2 weight. All frameworks train on the same batches: the others are given the rows that rfho2 draws.
+momentum and L2 weight. All frameworks train on the same batches, and are given their rows.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class Mlp:
 
     def of_engine(self, mode: Callable[[rf.Problem], Any]) -> Hypergradient:
         """`rf.reverse` or `rf.forward`."""
-        engine, params = mode(mlp_problem.problem(self.steps)), mlp_problem.initial_params()
+        engine = mode(mlp_problem.problem(self.steps, self.arrays["rows"]))
+        params = mlp_problem.initial_params()
 
         def hypergradient(hypers: np.ndarray) -> np.ndarray:
             grads = engine(params, dict(zip(HYPERS, hypers, strict=True))).grads
