@@ -28,7 +28,7 @@ def main() -> None:
     write_text(output / "table.md", text)
     results = [{key: row[key] for key in ("network", "compiler")} for row in rows]
     costs = {f"{row['network']}, {row['compiler']}": {k: row[k] for k in ("seconds", "peak_bytes")} for row in rows}
-    write_results(output / "results.json", config, results, costs)
+    write_results(output / "results.json", "average_benchmark", config, results, costs)
     print(f"\n{text}")
 
 

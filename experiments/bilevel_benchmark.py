@@ -28,7 +28,7 @@ def main() -> None:
     """Flags to config, run, report."""
     config, output = from_flags(Config, PRESETS), Path(FLAGS.output_dir)
     rows = run(config, from_flags(Invocation), lambda line: print(line, flush=True))
-    write_results(output / "results.json", config, rows, {})
+    write_results(output / "results.json", "bilevel_benchmark", config, rows, {})
     text = "\n".join(report.table(rows, problem) for problem in config.problems)
     write_text(output / "table.md", text)
     report.draw(rows, output / "bilevel")

@@ -38,7 +38,9 @@ def main() -> None:
     checkouts = {calls.THIS: Path(__file__).parents[1], **({"other": Path(config.other).resolve()} if config.other else {})}
     rows, output = calls.measure(config.cases, config.rounds, checkouts), Path(config.output_dir)
     write_text(output / "table.md", calls.table(rows))
-    write_results(output / "results.json", config, [{"case": row["case"]} for row in rows], {"milliseconds": rows})
+    write_results(
+        output / "results.json", "call_benchmark", config, [{"case": row["case"]} for row in rows], {"milliseconds": rows}
+    )
     print(f"\n{calls.table(rows)}")
     for row in rows:
         print(f"{row['case']}, first round: " + ", ".join(f"{k} {v:.4g} ms" for k, v in row.items() if "first" in k))

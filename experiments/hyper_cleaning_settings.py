@@ -24,7 +24,7 @@ def main() -> None:
     base = cleaning.Config(hyper_iterations=config.hyper_iterations)
     curves, timing = settings_study.run(base, output, FLAGS.resume)
     rows = [{"setting": name, "value": value, "f1": curve} for (name, value), curve in curves.items()]
-    write_results(output / "results.json", base, rows, timing)
+    write_results(output / "results.json", "hyper_cleaning_settings", base, rows, timing)
     settings_study.draw(curves, base, output / "settings")
     for (name, value), curve in curves.items():
         print(f"{name:<12} {value:<6g} F1 {curve[-1]:.4f} at the end, {max(curve):.4f} at best")

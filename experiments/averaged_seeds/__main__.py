@@ -26,7 +26,7 @@ def main() -> None:
     keep_settings(output / "settings.json", config.settings, FLAGS.resume)
     began = time.perf_counter()
     rows = run(config, output, FLAGS.resume)
-    write_results(output / "results.json", config, rows, {"whole run": time.perf_counter() - began})
+    write_results(output / "results.json", "averaged_seeds", config, rows, {"whole run": time.perf_counter() - began})
     print(report.write(output, config, rows))
 
 

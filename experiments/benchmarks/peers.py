@@ -243,7 +243,7 @@ def write(path: Path, record: Record, outcomes_by_case: dict[str, dict[str, Outc
         for name, outcome in outcomes.items():
             rows.append({"case": case, "contestant": name, "difference": outcome.difference})
         costs[case] = {name: {"seconds": o.seconds, "peak_bytes": o.peak} for name, o in outcomes.items()}
-    write_results(path, record, rows, costs)
+    write_results(path, "peer_benchmark", record, rows, costs)
 
 
 def prepare(config: Config, jax_command: str | None) -> None:

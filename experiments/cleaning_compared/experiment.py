@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import importlib.util
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,6 @@ import numpy as np
 
 from data.mnist import NoisySplit
 from experiments.cleaning_compared.scenarios import SCENARIOS, left, split
-from experiments.common import pool
 from experiments.common.config import setting
 from experiments.common.pool import Row
 from experiments.data_hyper_cleaning import experiment as hyper_cleaning
@@ -74,28 +73,27 @@ class Unit(NamedTuple):
         return ", ".join(f"{key} {value}" for key, value in self._asdict().items())
 
 
-def run(config: Config, output: Path, workers: int) -> list[Row]:
-    """Rows of {scenario, trusted, budget, seed, method, f1, accuracy, seconds}."""
-    rows = pool.run(units(config), compute, output, workers)
-    kept = ("scenario", "trusted", "budget", "seed", "seconds")
-    return [{key: row[key] for key in kept} | found for row in rows for found in row["found"]]
-
-
-def units(config: Config) -> list[Unit]:
+def units(config: Config, rows: Sequence[Row]) -> list[Unit]:
     """All problems for which there are enough digits, with every way; the first seed comes first."""
     ways = [way for way in config.ways if way != "cleanlab" or importlib.util.find_spec("cleanlab")]
     made = []
     for seed in config.seeds:
         for scenario in config.scenarios:
             if scenario == BUDGET:
-                own = [(config.budget_trusted, way, budget) for budget in config.budgets for way in KEEPING]
+                cases = [(config.budget_trusted, way, budget) for budget in config.budgets for way in KEEPING]
             else:
                 sizes = [n for n in config.trusted if left(SCENARIOS[scenario], config.train, n) > 0]
-                own = [(trusted, way, 0) for trusted in sizes for way in (*BOUNDS, *ways)]
-            for trusted, way, budget in own:
+                cases = [(trusted, way, 0) for trusted in sizes for way in (*BOUNDS, *ways)]
+            for trusted, way, budget in cases:
                 iterations = {DH: config.hyper_iterations, "learned_weights": config.iterations}.get(way, 0)
                 made.append(Unit(scenario, config.train, trusted, seed, way, iterations, budget))
     return made
+
+
+def results(config: Config, rows: Sequence[Row]) -> list[Row]:
+    """A row {scenario, trusted, budget, seed, seconds, method, f1, correct, accuracy} for each variant of a way."""
+    about = ("scenario", "trusted", "budget", "seed", "seconds")
+    return [{key: row[key] for key in about} | scores for row in rows for scores in row["found"]]
 
 
 def compute(unit: Unit, output: Path) -> Row:
@@ -106,7 +104,7 @@ def compute(unit: Unit, output: Path) -> Row:
     kept = keep(unit, data) if unit.budget else {name: ~which for name, which in suspected(unit, data).items()}
     seconds = time.perf_counter() - began
     fit = hyper_cleaning.fitter(PAPER, data)
-    found = [
+    scores = [
         {
             "method": name,
             "f1": methods.f1(~which, data.noisy) if not unit.budget and unit.way not in BOUNDS else None,
@@ -115,7 +113,7 @@ def compute(unit: Unit, output: Path) -> Row:
         }
         for name, which in kept.items()
     ]
-    return {"unit": unit.name, **unit._asdict(), "seconds": seconds, "found": found}
+    return {"unit": unit.name, **unit._asdict(), "seconds": seconds, "found": scores}
 
 
 def suspected(unit: Unit, data: NoisySplit) -> dict[str, np.ndarray]:

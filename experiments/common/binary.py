@@ -23,8 +23,10 @@ FLAGS = flags.FLAGS
 flags.DEFINE_bool("deterministic", False, "Bit-identical results in every run on the same machine, where TensorFlow can.")
 
 
-def run_main(main: Callable[[], None]) -> None:
+def run_main(main: Callable[[], None], help_text: str | None = None) -> None:
     """Parses the flags and runs a binary, which has its `--output_dir` to itself.
+
+    `--help` prints the text, by default the docstring of the module of `main`, and the flags of `experiments`.
 
     Bad data, a directory in use and a disk that cannot be written to end it with one sentence and exit code 1. Ctrl-C and
     SIGTERM end it with exit codes 130 and 143, and a sentence that tells how to resume.
@@ -43,13 +45,12 @@ def run_main(main: Callable[[], None]) -> None:
         with _ending_in_one_sentence(), preemption.ending(), _output_locked():
             main()
 
-    _prepare_help(main)
+    _prepare_help(help_text or sys.modules[main.__module__].__doc__)
     app.run(start)
 
 
-def _prepare_help(main: Callable[[], None]) -> None:
-    """Makes `--help` print the docstring of the module of `main` and the flags of all modules in `experiments`."""
-    sys.modules["__main__"].__doc__ = sys.modules[main.__module__].__doc__
+def _prepare_help(text: str | None) -> None:
+    sys.modules["__main__"].__doc__ = text
     for module, defined in FLAGS.flags_by_module_dict().items():
         for flag in defined if module.startswith("experiments.") else ():
             FLAGS.register_key_flag_for_module(sys.argv[0], flag)

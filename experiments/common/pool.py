@@ -8,13 +8,14 @@ import json
 import multiprocessing
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from tqdm import tqdm
 
 Row = dict[str, Any]
+ROWS = "rows.jsonl"
 SINGLE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # NumPy reads them once
 
 
@@ -27,39 +28,53 @@ class Unit(Protocol):
         ...
 
 
-def run(units: Iterable[Unit], compute: Callable[[Any, Path], Row], output: Path, workers: int) -> list[Row]:
+def run(units: Iterable[Unit], compute: Callable[[Any, Path], Row], output: Path, workers: int | None) -> list[Row]:
     """The rows of all units, in their order; those that `output` has are read, the others computed and added.
 
     Args:
       units: what to compute; can be pickled.
       compute: (unit, output) -> its row, which has the unit's name as "unit"; a function of a module.
       output: the folder that has, or gets, `rows.jsonl`.
-      workers: processes, with one thread each.
+      workers: processes, with one thread each; None computes in this process, with all threads.
     """
     units = list({unit.name: unit for unit in units}.values())
-    path = output / "rows.jsonl"
+    path = output / ROWS
     output.mkdir(parents=True, exist_ok=True)
     known = {row["unit"]: row for row in read(path)}
     missing = [unit for unit in units if unit.name not in known]
     if missing:
-        context = multiprocessing.get_context("spawn")
-        with (
-            _environment(SINGLE),
-            concurrent.futures.ProcessPoolExecutor(workers, context, initializer=one_thread) as pool,
-            path.open("a") as file,
-        ):
+        rows = _one_by_one(missing, compute, output) if workers is None else _together(missing, compute, output, workers)
+        with path.open("a") as file, contextlib.closing(rows):
             file.write("\n")  # after a line that was cut off
-            futures = [pool.submit(compute, unit, output) for unit in missing]
-            try:
-                for future in tqdm(concurrent.futures.as_completed(futures), total=len(futures), unit="run"):
-                    row = future.result()
-                    known[row["unit"]] = row
-                    file.write(json.dumps(row) + "\n")
-                    file.flush()
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+            for row in rows:
+                known[row["unit"]] = row
+                file.write(json.dumps(row) + "\n")
+                file.flush()
     return [known[unit.name] for unit in units]
+
+
+def _one_by_one(units: list[Unit], compute: Callable[[Any, Path], Row], output: Path) -> Generator[Row, None, None]:
+    with tqdm(units, unit="run") as bar:
+        for unit in bar:
+            bar.set_description(unit.name)
+            yield compute(unit, output)
+
+
+def _together(
+    units: list[Unit], compute: Callable[[Any, Path], Row], output: Path, workers: int
+) -> Generator[Row, None, None]:
+    context = multiprocessing.get_context("spawn")
+    with (
+        _environment(SINGLE),
+        concurrent.futures.ProcessPoolExecutor(workers, context, initializer=one_thread) as pool,
+    ):
+        futures = [pool.submit(compute, unit, output) for unit in units]
+        try:
+            for future in tqdm(concurrent.futures.as_completed(futures), total=len(futures), unit="run"):
+                yield future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 @contextlib.contextmanager
@@ -76,7 +91,7 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 def afresh(output: Path) -> None:
     """Forgets the rows of an earlier run, and its checkpoints."""
-    (output / "rows.jsonl").unlink(missing_ok=True)
+    (output / ROWS).unlink(missing_ok=True)
     shutil.rmtree(output / "checkpoints", ignore_errors=True)
 
 

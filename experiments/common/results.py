@@ -14,12 +14,14 @@ from experiments.common import meshes
 from experiments.common.binary import command, environment
 
 
-def write_results(path: Path, config: Any, results: list[dict[str, Any]], timing: dict[str, Any]) -> None:
+def write_results(path: Path, name: str, config: Any, results: list[dict[str, Any]], timing: dict[str, Any]) -> None:
     """Writes `results.json`, and beside it `results.run.json` with the command and the date.
 
+    The name is that of the module in `experiments`, by which the page of results recognises them.
     Apart from `timing`, two runs with the same seed write the same `results.json`.
     """
-    content = {"config": dataclasses.asdict(config), "environment": environment(), "results": results, "timing": timing}
+    content: dict[str, Any] = {"experiment": name, "config": dataclasses.asdict(config), "environment": environment()}
+    content |= {"results": results, "timing": timing}
     write_text(path, json.dumps(content, indent=2, default=str) + "\n")
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     run = {"command": command(sys.argv[1:]), "finished": now}

@@ -53,7 +53,7 @@ def run_slopes(output: Path) -> None:
     memory.keep_freed()  # otherwise blocks above 32 MB, the states of 200 steps, cost page faults in every call
     tf.get_logger().setLevel("ERROR")  # it would warn that many engines are traced
     rows = slopes.measure_slopes(config)
-    write_results(output / "slopes.json", config, rows, {"whole run": time.perf_counter() - began})
+    write_results(output / "slopes.json", "complexity", config, rows, {"whole run": time.perf_counter() - began})
     print(slopes.table(rows))
 
 
@@ -63,7 +63,7 @@ def run_panels(config: Config, output: Path) -> None:
         raise DataError(f"{memory.CLEAR_REFS} is missing: peak memory needs Linux; --slopes runs anywhere.")
     began = time.perf_counter()
     rows = run(config, output / "measurements.json", FLAGS.resume)
-    write_results(output / "results.json", config, rows, {"whole run": time.perf_counter() - began})
+    write_results(output / "results.json", "complexity", config, rows, {"whole run": time.perf_counter() - began})
     print(report.write(output, rows))
 
 

@@ -41,7 +41,7 @@ def main() -> None:
     outcome = run(config, functools.partial(load, config.source), callbacks, output, FLAGS.resume)
     if meshes.writes():
         timing = {**outcome.timing, "whole run": time.perf_counter() - began}
-        write_results(output / "results.json", config, outcome.results, timing)
+        write_results(output / "results.json", "data_hyper_cleaning", config, outcome.results, timing)
         print(report.write(output, config, outcome, load(config.source, config.seeds[0])))
 
 

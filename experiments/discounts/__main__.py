@@ -27,7 +27,7 @@ def main() -> None:
     keep_settings(output / "settings.json", dataclasses.asdict(config), FLAGS.resume)
     records = run(config, output / "trainings.json", Path(FLAGS.cache_dir), FLAGS.resume)
     rows = [{name: value for name, value in record.items() if name not in ("values", "rates")} for record in records]
-    write_results(output / "results.json", config, rows, {})
+    write_results(output / "results.json", "discounts", config, rows, {})
     print(report.write(output, config, records))
 
 

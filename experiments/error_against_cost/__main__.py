@@ -45,7 +45,7 @@ def main() -> None:
     keep_settings(output / "settings.json", dataclasses.asdict(config), FLAGS.resume)
     began = time.perf_counter()
     rows = run(config, output, FLAGS.resume, from_flags(Invocation).hypertorch)
-    write_results(output / "results.json", config, rows, {"whole run": time.perf_counter() - began})
+    write_results(output / "results.json", "error_against_cost", config, rows, {"whole run": time.perf_counter() - began})
     print(report.write(output, config, rows))
 
 

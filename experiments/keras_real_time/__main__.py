@@ -30,7 +30,7 @@ def main() -> None:
     omitted = ("seconds", "ratio", "way")  # times are kept apart, and trainings.json has the trajectories
     rows = [{name: value for name, value in record.items() if name not in omitted} for record in records]
     timing = {name: [record[name] for record in records] for name in ("seconds", "ratio")}
-    write_results(output / "results.json", config, rows, timing)
+    write_results(output / "results.json", "keras_real_time", config, rows, timing)
     print(text)
 
 

@@ -29,7 +29,7 @@ def main() -> None:
     records = run(config, output / "trainings.json", FLAGS.resume, FLAGS.tuner)
     if FLAGS.tuner:
         rows = [{name: value for name, value in record.items() if name != "way"} for record in records]
-        write_results(output / "results.json", config, rows, {})
+        write_results(output / "results.json", "keras_tasks", config, rows, {})
         print(report.write(output, records))
 
 

@@ -25,7 +25,7 @@ def main() -> None:
     config, output = from_flags(Config, PRESETS), Path(FLAGS.output_dir)
     keep_settings(output / "settings.json", dataclasses.asdict(config), FLAGS.resume)
     records = run(config, output / "trainings.json", FLAGS.resume)
-    write_results(output / "results.json", config, records, {})
+    write_results(output / "results.json", "label_cleaning", config, records, {})
     print(report.write(output, records))
 
 

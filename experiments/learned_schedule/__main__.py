@@ -26,7 +26,7 @@ def main() -> None:
     if not FLAGS.resume:
         pool.afresh(output)
     rows = run(config, output, FLAGS.workers)
-    write_results(output / "results.json", config, rows, {})
+    write_results(output / "results.json", "learned_schedule", config, rows, {})
     print(report.write(output, rows))
 
 

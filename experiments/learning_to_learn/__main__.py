@@ -35,7 +35,7 @@ def main() -> None:
     began = time.perf_counter()
     outcome = run(config, callbacks, output, FLAGS.resume)
     timing = {**outcome.timing, "whole run": time.perf_counter() - began}
-    write_results(output / "results.json", config, outcome.results, timing)
+    write_results(output / "results.json", "learning_to_learn", config, outcome.results, timing)
     print(report.write(output, config, outcome))
 
 

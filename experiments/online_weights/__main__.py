@@ -30,7 +30,7 @@ def main() -> None:
     keep_settings(output / "settings.json", dataclasses.asdict(config), FLAGS.resume)
     outcome = run(config, lambda seed: load("embedded", seed), output)
     timing = {f"{row['method']} seed {row['seed']}": row.pop("seconds") for row in outcome.rows if "seconds" in row}
-    write_results(output / "results.json", config, outcome.rows, timing)
+    write_results(output / "results.json", "online_weights", config, outcome.rows, timing)
     print(report.write(output, config, outcome, load("embedded", config.seeds[0])))
 
 

@@ -61,7 +61,7 @@ def write(output: Path, config: Config, records: list[dict[str, Any]], seconds: 
     """Writes results and report."""
     timing = {f"{r['method']} fold {r['fold']} seed {r['seed']}": r["curve"][-1]["seconds"] for r in records if r["curve"]}
     rows = [{name: value for name, value in record.items() if name != "curve"} for record in records]
-    write_results(output / "results.json", config, rows, {**timing, "whole run": seconds})
+    write_results(output / "results.json", "phone_classification", config, rows, {**timing, "whole run": seconds})
     print(report.write(output, records, config))
 
 

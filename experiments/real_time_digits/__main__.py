@@ -28,7 +28,7 @@ def main() -> None:
     result = run(config, clean_split(config.seed), callbacks, output / "checkpoints")
     report.curves(result.history, config, output / "curves")
     rows = [{name: value for name, value in row.items() if name != "seconds"} for row in result.history]
-    write_results(output / "results.json", config, rows, {"seconds": result.history[-1]["seconds"]})
+    write_results(output / "results.json", "real_time_digits", config, rows, {"seconds": result.history[-1]["seconds"]})
     print(f"{report.summary(result.history, config)}\nCurves: {output / 'curves.png'}")
 
 

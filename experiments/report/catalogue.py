@@ -1,4 +1,4 @@
-"""The experiments that the page of results knows: how to recognise what each wrote, and how to show it."""
+"""The experiments that the page of results knows, and how to show what each wrote."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from experiments.benchmarks import peers
+from experiments.cleaning_compared import report as cleaning_compared
+from experiments.common.study import Study
 from experiments.complexity import slopes
 
 Content = dict[str, Any]
@@ -26,12 +28,11 @@ class Piece(NamedTuple):
 
 
 class Experiment(NamedTuple):
-    """How to recognise the results of a binary, and how to show them.
+    """How to show the results of a binary.
 
     Attributes:
       name: the name of the module.
       title, what: the heading of its chapter, and a sentence about it.
-      key: a field that rows of its results have, and those of earlier experiments have not.
       pieces: tables and figures in their order.
       table, caption: a table of its results, for a binary that writes none, and the caption of that table.
       file: the file that has its results.
@@ -41,12 +42,16 @@ class Experiment(NamedTuple):
     name: str
     title: str
     what: str
-    key: str = ""
     pieces: tuple[Piece, ...] = ()
     table: Callable[[Content], str] | None = None
     caption: str = ""
     file: str = "results.json"
     flags: str = ""
+
+
+def _of(study: Study) -> Experiment:
+    pieces = tuple(Piece(name, *caption) for name, caption in study.captions.items())
+    return Experiment(study.name, study.title, study.about, pieces, flags=" --preset=quick")
 
 
 def settings_table(content: Content) -> str:
@@ -75,12 +80,10 @@ def peers_table(content: Content) -> str:
     return "\n".join(tables)
 
 
-# The first whose key is in the rows has written them: rows of an experiment may have the keys of later ones.
 EXPERIMENTS = (
     Experiment(
         "data_hyper_cleaning", "Data hyper-cleaning (paper, 5.1)",
         "Half of the training digits have a wrong label. One weight per digit, tuned on clean ones, tells which.",
-        "accuracy_weighted",
         (
             Piece("table_1.md", "Table 1: test accuracy, and F1 of the discarded digits; means over seeds ± half the range"),
             Piece("figure_2.png", "Figure 2: accuracies, and digits discarded, corrupted and clean, by hyper-iterations"),
@@ -91,14 +94,12 @@ EXPERIMENTS = (
     Experiment(
         "hyper_cleaning_settings", "Settings of data hyper-cleaning",
         "How F1 depends on inner steps, learning rates and the number of hyper-iterations.",
-        "setting",
         (Piece("settings.png", "F1 along each run; one setting is varied at a time, the thick line is the default"),),
         settings_table, "F1 of the discarded digits for each setting, the others at their defaults",
     ),
     Experiment(
         "task_difficulty", "Task interactions at the paper's level of difficulty",
         "Weaker features, other numbers of examples, and whether the learned interactions agree with known groups.",
-        "strength",
         (
             Piece("tables.md", "Accuracies, paired differences ± half a 95 % interval, and groups of classes"),
             Piece("gains.png", "What learning interactions gains, against the accuracy of STL", False),
@@ -108,7 +109,6 @@ EXPERIMENTS = (
     Experiment(
         "task_interactions", "Learning task interactions (paper, 5.2)",
         "Few examples of each class: a matrix C, tuned on a few others, tells which classes should be alike.",
-        "accuracy_refit",
         (
             Piece("table_2.md", "Table 2: accuracy ± standard deviation; paired differences ± half a 95 % interval"),
             Piece("table_4.md", "Table 4: the same for output kernel learning", False),
@@ -122,7 +122,6 @@ EXPERIMENTS = (
     Experiment(
         "speech_settings", "Real time on speech: settings and the amount of speech",
         "How phone classification in real time depends on its settings, beside other ways to train.",
-        "frames",
         (
             Piece("tables.md", "Validation accuracies of the grid; test accuracies of all ways; each fold counts once"),
             Piece("grid.png", "Learning rates and validation accuracies with our settings and the paper's", False),
@@ -133,7 +132,6 @@ EXPERIMENTS = (
     Experiment(
         "phone_classification", "Phone classification in real time (paper, 5.3)",
         "Learning rate, momentum and the weight of a secondary task are tuned during a single training.",
-        "last_accuracy",
         (
             Piece("table_3.md", "Table 3: accuracy on frames of the test speakers, of the best and of the last state"),
             Piece("comparisons.md", "Paired differences of test accuracy, ± half a 95 % interval; each fold counts once"),
@@ -145,14 +143,12 @@ EXPERIMENTS = (
     Experiment(
         "real_time_digits", "Real time on digits",
         "Learning rate, momentum and L2 weight start at 0 and are tuned while a network learns digits.",
-        "hypergradient/lr",
         (Piece("curves.png", "Accuracies, validation error and hyperparameters against training steps"),),
         digits_table, "At the end of the training",
     ),
     Experiment(
         "keras_real_time", "A Keras model in real time",
         "A CNN is trained once from a bad learning rate, compared with the best of many random trials.",
-        "number_of_hypers",
         (
             Piece("table.md", "Test accuracy and seconds of each method; means over seeds"),
             Piece("learning_rates.png", "Learning rate and validation loss while the CNN trains"),
@@ -162,7 +158,6 @@ EXPERIMENTS = (
     Experiment(
         "keras_tasks", "Ten Keras tasks",
         "The learning rate of small models of many kinds is tuned while they train, compared with what users do otherwise.",
-        "optimizer",
         (
             Piece("scores.md", "Test scores in per cent; means over seeds"),
             Piece("differences.md", "Differences of test scores ± standard errors, and times"),
@@ -170,27 +165,16 @@ EXPERIMENTS = (
         ),
         flags=" --preset=quick",
     ),
-    Experiment(
-        "cleaning_compared", "Hyper-cleaning, and what users do instead",
-        "Trusted digits that are few, different or unbalanced: who finds the wrong labels?",
-        "correct",
-        (
-            Piece("table.md", "F1 of the labels suspected, and accuracies of models of the others; means over seeds"),
-            Piece("f1.png", "F1 against the number of trusted digits", False),
-        ),
-        flags=" --preset=quick",
-    ),
+    _of(cleaning_compared.STUDY),
     Experiment(
         "label_cleaning", "Wrong labels, with few or many trusted ones",
         "Learned weights and refits find wrong labels, compared with what users do otherwise.",
-        "trusted",
         (Piece("table.md", "F1 of the labels suspected, and means for each number of trusted examples"),),
         flags=" --preset=quick",
     ),
     Experiment(
         "learned_schedule", "A learning rate for each step",
         "Thousands of learning rates learned by hypergradients, beside schedules drawn by hand.",
-        "test_loss",
         (
             Piece("table.md", "Losses and accuracies on fresh seeds; paired differences ± half a 95 % interval"),
             Piece("schedules.png", "The schedules, and validation loss while the learned one was learned"),
@@ -200,7 +184,6 @@ EXPERIMENTS = (
     Experiment(
         "complexity", "What a hypergradient costs (paper, Appendix A)",
         "Seconds against the number of hypers, memory against the number of weights.",
-        "panel",
         (
             Piece("table.md", "Seconds and peak memory of one hypergradient; the paper used other hardware"),
             Piece("figure_a.png", "Seconds against hypers, and peak memory against weights"),
@@ -208,14 +191,13 @@ EXPERIMENTS = (
         flags=" --preset=quick",
     ),
     Experiment(
-        "complexity", "How costs grow", "Seconds against steps and hypers, compared with theory.", "slope",
+        "complexity", "How costs grow", "Seconds against steps and hypers, compared with theory.",
         table=lambda content: slopes.table(content["results"]), caption="Log-log slopes of seconds",
         file="slopes.json", flags=" --slopes",
     ),
     Experiment(
         "warm_cleaning", "Warm hyper-cleaning",
         "Implicit hypergradients that continue one training, compared with reverse mode from zero.",
-        "E trained again",
         (
             Piece("table.md", "Validation error in the run and trained again, F1, test accuracy, seconds; means over seeds"),
             Piece("objective.png", "Validation error in the run against updates of the weights"),
@@ -225,7 +207,6 @@ EXPERIMENTS = (
     Experiment(
         "learning_to_learn", "Learning to learn",
         "An initialisation and learning rates from which a network learns a sinusoid in five steps.",
-        "adapted_by",
         (
             Piece("table.md", "Mean squared error on fresh tasks before and after the steps, ± half a 95 % interval"),
             Piece("adaptation.png", "A test task, and errors against steps"),
@@ -235,7 +216,6 @@ EXPERIMENTS = (
     Experiment(
         "averaged_seeds", "Tuned on one seed or on several",
         "Hypers tuned on one random seed and on the average over eight, judged on fresh seeds.",
-        "tuned_on",
         (
             Piece("table.md", "Errors on fresh seeds; paired differences ± half a 95 % interval"),
             Piece("fresh_seeds.png", "Validation error on fresh seeds, relative to the average over eight"),
@@ -245,7 +225,6 @@ EXPERIMENTS = (
     Experiment(
         "online_weights", "A weight for each example, in one training",
         "Half of the training digits have a wrong label. Their weights are learned while the network trains.",
-        "best validation error",
         (
             Piece("table.md", "Errors, accuracies, and F1 of the digits doubted; means over seeds ± half the range"),
             Piece("calibration.md", "How the settings were chosen"),
@@ -256,7 +235,6 @@ EXPERIMENTS = (
     Experiment(
         "discounts", "How far a hypergradient looks back",
         "Discounts of the sensitivity in real time, with and without carry, compared by validation loss.",
-        "discount",
         (
             Piece("table.md", "Validation loss and test accuracy; means over seeds ± half the range"),
             Piece("changes.md", "Changes of the validation loss relative to discount 1 with carry, in per cent"),
@@ -267,7 +245,6 @@ EXPERIMENTS = (
     Experiment(
         "error_against_cost", "Error against cost",
         "How near each method comes to the hypergradient at the solution, in which time and memory, beside other libraries.",
-        "along",
         (
             Piece("table.md", "Relative error, seconds and memory; linear solvers alone; what was aimed at"),
             Piece("error_against_seconds.png", "Relative error against seconds"),
@@ -278,7 +255,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         "peer_benchmark", "Compared with JAX and PyTorch",
-        "The same computation in each framework: seconds and peak memory.", "contestant",
+        "The same computation in each framework: seconds and peak memory.",
         table=peers_table, caption="Seconds and peak memory; a ratio below 1 favours rfho2",
     ),
     *(

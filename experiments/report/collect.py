@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -80,20 +81,31 @@ def read(path: Path) -> tuple[Content, str]:
         return {}, f"{path.name} is not what an experiment writes; {AGAIN}"
     valid = {name: content[name] for name, kind in SECTIONS.items() if isinstance(content.get(name), kind)}
     wrong = [name for name in SECTIONS if name not in valid]
+    valid |= {"experiment": content["experiment"]} if isinstance(content.get("experiment"), str) else {}
     return valid, f"{path.name} has no {', no '.join(wrong)}; {AGAIN}" if wrong else ""
 
 
 def experiment_of(directory: Path, file: str | None, content: Content) -> Experiment:
-    """The experiment that wrote the results, from the file's name, else from the rows, the other files or the directory."""
-    first = next(iter(content.get("results", [])), None)
+    """The experiment whose name the results record; where they do not, from the other files or the directory."""
+    written = content.get("experiment") or _named_by_command(directory)
     signs: list[Callable[[Experiment], bool]] = [
-        lambda e: isinstance(first, dict) and e.key in first,
+        lambda e: e.name == written,
         lambda e: any(piece.always and (directory / piece.name).exists() for piece in e.pieces),
         lambda e: any(name.startswith(e.name) for name in directory.absolute().parts[-2:]),
     ]
     special = [e for e in EXPERIMENTS if e.file == file != "results.json"]
     usual = [e for sign in signs for e in EXPERIMENTS if e.file == "results.json" and sign(e)]
     return next(iter(special + usual), OTHER)
+
+
+def _named_by_command(directory: Path) -> str | None:
+    """The name of the module in the command that wrote the results, which version 1.0.0 recorded too."""
+    try:
+        command = json.loads((directory / "results.run.json").read_text(encoding="utf-8"))["command"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    module = re.search(r"-m experiments\.(\w+)", str(command))
+    return module[1] if module else None
 
 
 def load(path: Path, caption: str) -> blocks.Block:

@@ -27,7 +27,9 @@ def main() -> None:
     if not FLAGS.resume:
         pool.afresh(output)
     outcome = run(config, output, FLAGS.workers)
-    write_results(output / "results.json", config, list(itertools.chain.from_iterable(outcome.rows.values())), {})
+    write_results(
+        output / "results.json", "speech_settings", config, list(itertools.chain.from_iterable(outcome.rows.values())), {}
+    )
     print(report.write(output, outcome))
 
 

@@ -43,7 +43,7 @@ def run_and_report(config: Config, features: cifar_features.Features, output: Pa
     if meshes.writes():
         pace = {f"hyper-iteration of {name}": seconds for name, seconds in outcome.pace.items()}
         timing = {**outcome.timing, **pace, "whole run": time.perf_counter() - began}
-        write_results(output / "results.json", config, outcome.results, timing)
+        write_results(output / "results.json", "task_interactions", config, outcome.results, timing)
         print(report.write(output, outcome.results, outcome.interactions, features.class_names))
         print(report.speed(outcome.pace))
 

@@ -25,7 +25,7 @@ def main() -> None:
     config, output = from_flags(Config, PRESETS), Path(FLAGS.output_dir)
     keep_settings(output / "settings.json", config.settings, FLAGS.resume)
     rows, histories = run(config, lambda seed: load("embedded", seed), output, FLAGS.resume)
-    write_results(output / "results.json", config, rows, {})
+    write_results(output / "results.json", "warm_cleaning", config, rows, {})
     print(report.write(output, rows, histories))
 
 

@@ -100,9 +100,9 @@ def png(height=2, width=3):
     return file.getvalue()
 
 
-def fill(directory, config, rows, timing, texts=(), figures=()):
+def fill(directory, name, config, rows, timing, texts=(), figures=()):
     """A directory as an experiment leaves it."""
-    write_results(directory / "results.json", config, rows, timing)
+    write_results(directory / "results.json", name, config, rows, timing)
     for name, text in dict(texts).items():
         write_text(directory / name, text)
     for name in figures:
@@ -115,7 +115,15 @@ def cleaning(directory, method="DH-1000"):
     accuracies = {"accuracy": 0.9042, "accuracy_weighted": 0.9047}
     rows = [{"method": method, "seed": 0, **accuracies, "f1": 0.948, "TP": 2395, "FP": 157, "discarded": 2552}]
     texts = {"table_1.md": cleaning_report.table_1(rows)}
-    fill(directory, cleaning_experiment.Config(), rows, {"whole run": 125.0}, texts, ["figure_2", "discarded_first"])
+    fill(
+        directory,
+        "data_hyper_cleaning",
+        cleaning_experiment.Config(),
+        rows,
+        {"whole run": 125.0},
+        texts,
+        ["figure_2", "discarded_first"],
+    )
 
 
 def tasks(directory):
@@ -127,7 +135,7 @@ def tasks(directory):
     texts["edges_HMTL-S.md"] = "| HMTL-S: mean C_jk | mean over splits |\n|---|---|\n| across | 7.39e-06 |\n"
     config = tasks_experiment.Config(seeds=tuple(range(5)))
     figures = ["figure_3", "heat_map_HMTL-S", "heat_map_Jawanpuria_p=4_3"]
-    fill(directory, config, rows, {"whole run": 2.0}, texts, figures)
+    fill(directory, "task_interactions", config, rows, {"whole run": 2.0}, texts, figures)
 
 
 def phones(directory):
@@ -139,7 +147,7 @@ def phones(directory):
     texts = {"table_3.md": phone_report.table_3(records), "comparisons.md": phone_report.comparisons(records)}
     texts["table_5.md"] = phone_report.table_5(records, config)
     rows = [{name: value for name, value in record.items() if name != "curve"} for record in records]
-    fill(directory, config, rows, {"whole run": 150.0}, texts, ["figure_4", "figure_4_RTHO"])
+    fill(directory, "phone_classification", config, rows, {"whole run": 150.0}, texts, ["figure_4", "figure_4_RTHO"])
 
 
 def costs(directory):
@@ -158,10 +166,18 @@ def costs(directory):
             }
             missing = "not run: needs about 9.0 GB" if method == "reverse" else None
             rows.append({**row, "weights": 165_361, "peak_bytes": 10**9, "extrapolated": False, "missing": missing})
-    fill(directory, complexity_experiment.Config(), rows, {}, {"table.md": complexity_report.table(rows)}, ["figure_a"])
+    fill(
+        directory,
+        "complexity",
+        complexity_experiment.Config(),
+        rows,
+        {},
+        {"table.md": complexity_report.table(rows)},
+        ["figure_a"],
+    )
     law = {"method": "forward", "against": "T", "values": [100, 1600], "seconds": [1.0, 16.0], "slope": 1.0}
     slopes = [{**law, "least": 0.95, "most": 1.05}]
-    write_results(directory / "slopes.json", SlopeConfig(), slopes, {"whole run": 9.0})
+    write_results(directory / "slopes.json", "complexity", SlopeConfig(), slopes, {"whole run": 9.0})
 
 
 def errors(directory):
@@ -169,14 +185,24 @@ def errors(directory):
     row = {"problem": "cleaning", "method": "reverse", "steps": 25, "iterations": None, "along": "T", "framework": "rfho2"}
     rows = [{**row, "error": 0.37, "seconds": 0.25, "peak_bytes": 10**7, "missing": None}]
     texts = {"table.md": error_report.table("cleaning", rows), "honesty.md": error_report.honesty([])}
-    fill(directory, error_tasks.Config(), rows, {}, texts, ["error_against_seconds", "error_against_memory"])
+    fill(
+        directory,
+        "error_against_cost",
+        error_tasks.Config(),
+        rows,
+        {},
+        texts,
+        ["error_against_seconds", "error_against_memory"],
+    )
 
 
 def warm(directory):
     """Warm hyper-cleaning."""
     row = {"E in the run": 0.4, "E trained again": 0.375, "F1": 0.9, "test accuracy": 0.9, "unsettled": 0.01, "seconds": 5.0}
     rows = [{"method": method, "l2": 1e-3, "seed": 0, **row} for method in warm_experiment.METHODS]
-    fill(directory, warm_experiment.Config(), rows, {}, {"table.md": warm_report.table(rows)}, ["objective"])
+    fill(
+        directory, "warm_cleaning", warm_experiment.Config(), rows, {}, {"table.md": warm_report.table(rows)}, ["objective"]
+    )
 
 
 def learning(directory):
@@ -184,7 +210,7 @@ def learning(directory):
     row = {"shots": 5, "adapted_by": learning_experiment.LEARNED, "rates": [0.0057], "less_than_pretrained": [2.0, 0.1]}
     rows = [{**row, "error": [3.1, 0.242], "half_interval": [0.2, 0.02], "ratio_to_pretrained": 0.108}]
     texts = {"table.md": learning_report.table(rows, steps=1)}
-    fill(directory, learning_experiment.Config(), rows, {}, texts, ["adaptation"])
+    fill(directory, "learning_to_learn", learning_experiment.Config(), rows, {}, texts, ["adaptation"])
 
 
 def seeds(directory):
@@ -193,7 +219,7 @@ def seeds(directory):
     row = {"repetition": 0, "own_seeds": 0.61, "validation": 0.6264, "worst": 0.67, "failed": 0, "test": 0.62}
     row |= {"tuned_on": seeds_experiment.average_name(config), "trainings": 320, "test_accuracy": 0.8}
     rows = [{**row, "hypers": kind} for kind in seeds_experiment.KINDS]
-    fill(directory, config, rows, {}, {"table.md": seeds_report.table(config, rows)}, ["fresh_seeds"])
+    fill(directory, "averaged_seeds", config, rows, {}, {"table.md": seeds_report.table(config, rows)}, ["fresh_seeds"])
 
 
 def online(directory):
@@ -201,14 +227,14 @@ def online(directory):
     row = {"method": online_experiment.ONLINE, "seed": 0, "validation error": 0.35, "best validation error": 0.34}
     rows = [{**row, "test accuracy": 0.899, "best test accuracy": 0.9, "F1": 0.921, "F1 of zeros": 0.9}]
     texts = {"table.md": online_report.table(rows), "calibration.md": "| step | setting |\n|---|---|\n| 1 | chosen |\n"}
-    fill(directory, online_experiment.Config(), rows, {}, texts, ["online_weights"])
+    fill(directory, "online_weights", online_experiment.Config(), rows, {}, texts, ["online_weights"])
 
 
 def discounts(directory):
     """Discounts."""
     row = {"problem": "digits", "seed": 0, "discount": 1.0, "carry": True, "final": 0.2491, "best": 0.2, "test": 0.9}
     texts = {"table.md": discounts_report.table([row]), "changes.md": "| setting | digits |\n|---|---|\n| 1 | +0.0 |\n"}
-    fill(directory, discounts_experiment.Config(), [row], {}, texts, ["discounts"])
+    fill(directory, "discounts", discounts_experiment.Config(), [row], {}, texts, ["discounts"])
 
 
 def keras_tasks(directory):
@@ -218,58 +244,74 @@ def keras_tasks(directory):
     methods |= {f"tuner x {start:g}": 97.22 for start in keras_tasks_experiment.STARTS}
     rows = [{**row, "method": method, "test": score} for method, score in methods.items()]
     texts = {"scores.md": keras_tasks_report.scores(rows), "differences.md": keras_tasks_report.differences(rows)}
-    fill(directory, keras_tasks_experiment.Config(), rows, {}, texts, ["rates"])
+    fill(directory, "keras_tasks", keras_tasks_experiment.Config(), rows, {}, texts, ["rates"])
 
 
 def labels(directory):
     """Wrong labels."""
     row = {"data": "digits", "model": "CNN", "noise": "uniform", "share": 0.2, "trusted": 50, "seed": 0, "seconds": 1.0}
     rows = [{**row, "method": "cleanlab", "f1": 0.875}, {**row, "method": "refits", "f1": 0.901}]
-    fill(directory, labels_experiment.Config(), rows, {}, {"table.md": labels_report.table(rows)})
+    fill(directory, "label_cleaning", labels_experiment.Config(), rows, {}, {"table.md": labels_report.table(rows)})
 
 
 def difficulty(directory):
     """Task interactions at the paper's level of difficulty."""
     rows = [{"strength": 16.0, "method": "STL", "accuracy": 0.6689, "accuracy_refit": 0.7}]
     texts = {"tables.md": "| features | STL |\n|---|---|\n| 16 principal components | 66.89 |\n"}
-    fill(directory, difficulty_experiment.Config(), rows, {}, texts, ["gains"])
+    fill(directory, "task_difficulty", difficulty_experiment.Config(), rows, {}, texts, ["gains"])
 
 
 def speech(directory):
     """Settings of real time on speech."""
     rows = [{"frames": 24_000, "way": "RTHO", "last_accuracy": 0.3}]
     texts = {"tables.md": "| way | test % |\n|---|---|\n| RTHO | 30.31 |\n"}
-    fill(directory, speech_experiment.Config(), rows, {}, texts, ["grid", "sizes"])
+    fill(directory, "speech_settings", speech_experiment.Config(), rows, {}, texts, ["grid", "sizes"])
 
 
 def compared(directory):
     """Hyper-cleaning, and what users do instead."""
     row = {"scenario": "half wrong", "trusted": 50, "budget": 0, "seed": 0, "seconds": 1.0, "correct": 0.9}
     rows = [{**row, "method": "data hyper-cleaning", "f1": 0.941, "accuracy": 0.9}]
-    fill(directory, compared_experiment.Config(), rows, {}, {"table.md": compared_report.table(rows, "f1")}, ["f1"])
+    fill(
+        directory,
+        "cleaning_compared",
+        compared_experiment.Config(),
+        rows,
+        {},
+        {"table.md": compared_report.table(rows, "f1")},
+        ["f1"],
+    )
 
 
 def schedules(directory):
     """Learned schedules."""
     row = {"problem": "digits", "split": 0, "seconds": 1.0, "validation": [0.1], "test_loss": [0.123], "test": [0.97]}
     rows = [{**row, "method": method} for method in ("cosine", "learned, smoothed")]
-    fill(directory, schedule_experiment.Config(), rows, {}, {"table.md": schedule_report.table(rows)}, ["schedules"])
+    fill(
+        directory,
+        "learned_schedule",
+        schedule_experiment.Config(),
+        rows,
+        {},
+        {"table.md": schedule_report.table(rows)},
+        ["schedules"],
+    )
 
 
 def others(root):
     """The experiments that write one table or figure, or only print."""
     settings = [{"setting": "steps", "value": 10, "f1": [0.0, 0.95, 0.9]}]
-    fill(root / "settings", cleaning_experiment.Config(), settings, {}, figures=["settings"])
+    fill(root / "settings", "hyper_cleaning_settings", cleaning_experiment.Config(), settings, {}, figures=["settings"])
     row = {"iteration": 0, "lr": 0.125, "mu": 0.26, "l2": 5.9e-4, "hypergradient/lr": 0.1}
     row |= {f"{part} accuracy": 0.9265 for part in ("training", "validation", "test")}
-    fill(root / "digits", digits_experiment.Config(), [row], {"seconds": 44.0}, figures=["curves"])
+    fill(root / "digits", "real_time_digits", digits_experiment.Config(), [row], {"seconds": 44.0}, figures=["curves"])
     row = {"seed": 0, "number_of_hypers": 1, "method": "real time, 10 times too large", "test": 0.96}
     texts = {
         "table.md": keras_report.table(
             [{**row, "seconds": 20.0, "ratio": 0.2}, {**row, "method": "random search", "seconds": 99.0, "ratio": 1.0}]
         )
     }
-    fill(root / "keras", keras_experiment.Config(), [row], {"seconds": [20.0]}, texts, ["learning_rates"])
+    fill(root / "keras", "keras_real_time", keras_experiment.Config(), [row], {"seconds": [20.0]}, texts, ["learning_rates"])
     record = peers.Record(("mlp_forward",), peers={"jax": "0.10.2"})
     outcomes = {"rfho2": peers.Outcome(0.0, 2.0), "JAX, jacfwd": peers.Outcome(1e-8, 4.0)}
     peers.write(root / "peers" / "results.json", record, {"mlp_forward": outcomes})

@@ -85,16 +85,18 @@ def test_tables_have_all_scenarios_and_bounds_never_win(tmp_path):
         }.items()
     ]
     limited = {"scenario": BUDGET, "trusted": 200, "budget": 100, "seed": 0, "seconds": 1.0, "method": "random"}
-    text = report.write(tmp_path, [*rows, limited | {"f1": None, "accuracy": 0.6, "correct": 0.5}])
+    results = [*rows, limited | {"f1": None, "accuracy": 0.6, "correct": 0.5}]
+    text = report.tables(Config(), results, tmp_path)["table.md"]
     assert "| half wrong | 50 | 90.00 | **80.00** | 70.00 |" in text
     assert "| half wrong | +0.105 ± 0.064 |" in text
     assert "| 100 | 60.00 (50%) |" in text
-    assert (tmp_path / "f1.png").stat().st_size > 1000
+    (figure,) = report.figures(Config(), results, tmp_path).values()
+    assert [axis.get_title() for axis in figure.axes] == ["half wrong"]
 
 
 def test_all_ways_are_planned_and_cleanlab_only_where_it_is_installed(monkeypatch):
     monkeypatch.setattr(experiment.importlib.util, "find_spec", lambda name: None)
-    planned = experiment.units(Config(seeds=(0,)))
+    planned = experiment.units(Config(seeds=(0,)), ())
     assert "cleanlab" not in {unit.way for unit in planned}
     assert {unit.scenario for unit in planned} == {*SCENARIOS, BUDGET}
     assert {unit.trusted for unit in planned if unit.scenario == "classes unbalanced"} == {50, 200, 1000}

@@ -24,9 +24,9 @@ def test_runs_with_other_settings_are_not_resumed(tmp_path):
 
 def test_results_and_times_are_kept_apart_from_the_command_and_the_date(tmp_path):
     path = tmp_path / "a" / "results.json"
-    write_results(path, Config(), [{"accuracy": 0.5}], {"whole run": 1.5})
+    write_results(path, "example", Config(), [{"accuracy": 0.5}], {"whole run": 1.5})
     content = json.loads(path.read_text())
-    assert list(content) == ["config", "environment", "results", "timing"]
+    assert list(content) == ["experiment", "config", "environment", "results", "timing"]
     assert content["config"] == json.loads(json.dumps(dataclasses.asdict(Config())))
     assert (content["results"], content["timing"]) == ([{"accuracy": 0.5}], {"whole run": 1.5})
     assert set(json.loads(path.with_suffix(".run.json").read_text())) == {"command", "finished"}
