@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,6 @@ import tensorflow as tf
 
 import rfho2 as rf
 from experiments.averaged_seeds.problem import Seeds
-from experiments.common import pool
 from experiments.common.config import setting
 from experiments.common.pool import Row
 from experiments.learned_schedule import problems, schedules
@@ -76,19 +75,17 @@ class Unit(NamedTuple):
         return f"{self.problem}, split {self.split}, {self.method}; {settings}"
 
 
-def run(config: Config, output: Path, workers: int) -> list[Row]:
-    """A row for each problem, split and schedule, and one for the learned schedule, smoothed."""
-    units = [Unit(config, *which) for which in combinations(config)]
-    rows = pool.run(units, compute, output, workers)
-    judged = [row | {"method": name, **row["judged"][name]} for row in rows for name in row["judged"]]
-    return sorted(judged, key=lambda row: ((*METHODS, SMOOTHED).index(row["method"]), row["split"]))
-
-
-def combinations(config: Config) -> list[tuple[str, int, str]]:
-    """All (problem, split, method): those that take longest come first, so that no process waits for them at the end."""
+def units(config: Config, rows: Sequence[Row]) -> list[Unit]:
+    """All problems, splits and methods: those that take longest come first, so that no process waits for them at the end."""
     slow = [method for method in (LEARNED, MANY) if method in config.methods]
     order = [*slow, *(method for method in config.methods if method not in slow)]
-    return [(name, split, method) for method in order for split in config.splits for name in config.problems]
+    return [Unit(config, name, split, method) for method in order for split in config.splits for name in config.problems]
+
+
+def results(config: Config, rows: Sequence[Row]) -> list[Row]:
+    """A row for each problem, split and schedule, and one for the learned schedule, smoothed."""
+    judged = [row | {"method": name, **scores} for row in rows for name, scores in row["judged"].items()]
+    return sorted(judged, key=lambda row: ((*METHODS, SMOOTHED).index(row["method"]), row["split"]))
 
 
 def compute(unit: Unit, output: Path) -> Row:

@@ -8,69 +8,92 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from experiments.common.figures import add_grids, save_figure
+from experiments.common.figures import add_grids
 from experiments.common.pool import Row
-from experiments.common.results import write_text
 from experiments.common.statistics import interval
-from experiments.learned_schedule.experiment import LEARNED, SMOOTHED
+from experiments.common.study import Caption, Study
+from experiments.common.tables import Table, distinct, mean, where
+from experiments.learned_schedule.experiment import LEARNED, PRESETS, SMOOTHED, Config, compute, results, units
 
 COLOURS = {LEARNED: "0.75", SMOOTHED: "black"}
 
 
-def write(output: Path, rows: Sequence[Row]) -> str:
-    """Writes the table and the figure; returns the table."""
-    text = table(rows)
-    write_text(output / "table.md", text)
-    draw(rows, output / "schedules")
-    return text + f"\nWritten to {output}."
+def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
+    """The table."""
+    return {"table.md": table(rows)}
+
+
+def figures(config: Config, rows: Sequence[Row], output: Path) -> dict[str, plt.Figure]:
+    """The schedules."""
+    return {"schedules": drawn(rows)}
 
 
 def table(rows: Sequence[Row]) -> str:
     """Means over splits and fresh seeds; what the smoothed learned schedule has less, with intervals over the splits."""
     titles = ["problem", "schedule", "tuned for seconds", "validation loss", "test loss", "test accuracy, %"]
-    titles += ["learned, smoothed, minus it: test loss", "test accuracy, points"]
-    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    for problem in dict.fromkeys(row["problem"] for row in rows):
-        learned = by_split(rows, problem, SMOOTHED)
-        for method in dict.fromkeys(row["method"] for row in rows if row["problem"] == problem):
-            own = by_split(rows, problem, method)
-            taken = np.mean([row["seconds"] for row in rows if (row["problem"], row["method"]) == (problem, method)])
-            cells = [problem, method, f"{taken:.0f}", f"{own['validation'].mean():.4f}", f"{own['test_loss'].mean():.4f}"]
-            cells.append(f"{100 * own['test'].mean():.2f}")
-            for key, factor, places in (("test_loss", 1, 4), ("test", 100, 2)):
-                if method == SMOOTHED or not len(learned[key]):
-                    cells.append("-")
-                    continue
-                mean, half = interval(factor * (learned[key] - own[key]))
-                cells.append(f"{mean:+.{places}f}" + ("" if np.isnan(half) else f" ± {half:.{places}f}"))
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    made = Table(*titles, "learned, smoothed, minus it: test loss", "test accuracy, points")
+    for problem, method in sorted(
+        distinct(rows, "problem", "method"), key=lambda pair: distinct(rows, "problem").index(pair[0])
+    ):
+        learned, scores = by_split(rows, problem, SMOOTHED), by_split(rows, problem, method)
+        taken = mean(where(rows, problem=problem, method=method), "seconds")
+        gains = []
+        for key, factor, places in (("test_loss", 1, 4), ("test", 100, 2)):
+            if method == SMOOTHED or not len(learned[key]):
+                gains.append("-")
+                continue
+            gain, half = interval(factor * (learned[key] - scores[key]))
+            gains.append(f"{gain:+.{places}f}" + ("" if np.isnan(half) else f" ± {half:.{places}f}"))
+        losses = [f"{scores[key].mean():.4f}" for key in ("validation", "test_loss")]
+        made.add(problem, method, f"{taken:.0f}", *losses, f"{100 * scores['test'].mean():.2f}", *gains)
+    return str(made)
 
 
 def by_split(rows: Sequence[Row], problem: str, method: str) -> dict[str, np.ndarray]:
     """The mean over the fresh seeds of each measure, one for each split; a training that failed counts as guessing."""
-    own = sorted((r for r in rows if (r["problem"], r["method"]) == (problem, method)), key=lambda r: r["split"])
+    of_method = sorted(where(rows, problem=problem, method=method), key=lambda row: row["split"])
     guess = {"validation": np.log(10), "test_loss": np.log(10), "test": 0.1}
-    return {key: np.array([np.mean(np.where(np.isfinite(r[key]), r[key], bad)) for r in own]) for key, bad in guess.items()}
+    each = {key: [np.where(np.isfinite(row[key]), row[key], bad) for row in of_method] for key, bad in guess.items()}
+    return {key: np.array([np.mean(values) for values in of_splits]) for key, of_splits in each.items()}
 
 
-def draw(rows: Sequence[Row], path: Path) -> None:
+def drawn(rows: Sequence[Row]) -> plt.Figure:
     """For each problem: the schedules of the first split, and the validation loss while the learned one was learned."""
-    problems = list(dict.fromkeys(row["problem"] for row in rows))
+    problems = distinct(rows, "problem")
     figure, axes = plt.subplots(len(problems), 2, figsize=(11, 3.6 * len(problems)), layout="constrained", squeeze=False)
     add_grids(axes.flat)
     for (left, right), problem in zip(axes, problems, strict=True):
-        own = [row for row in rows if row["problem"] == problem]
-        first = min(row["split"] for row in own)
-        for row in (row for row in own if row["split"] == first):
+        of_problem = where(rows, problem=problem)
+        first = min(distinct(of_problem, "split"))
+        for row in where(of_problem, split=first):
             style = {"color": COLOURS[row["method"]]} if row["method"] in COLOURS else {"linestyle": "--"}
             left.plot(row["schedule"], label=row["method"], linewidth=0.6 if row["method"] == LEARNED else 1.6, **style)
         left.set(title=f"{problem}: schedules of split {first}", xlabel="step", ylabel="learning rate", yscale="log")
-        largest = max(max(row["schedule"]) for row in own)
+        largest = max(max(row["schedule"]) for row in of_problem)
         left.set_ylim(bottom=largest * 1e-4)
-        for row in (row for row in own if row["method"] == LEARNED):
+        for row in where(of_problem, method=LEARNED):
             right.plot(row["history"], linewidth=1, label=f"split {row['split']}")
         right.set(title="while it is learned", xlabel="hyper-iteration", ylabel="validation loss, mean over its seeds")
     for axis in axes[0]:
         axis.legend(fontsize="small")
-    save_figure(figure, path)
+    return figure
+
+
+STUDY = Study(
+    "learned_schedule",
+    "A learning rate for each step",
+    "Thousands of learning rates learned by hypergradients, beside schedules drawn by hand.",
+    Config,
+    PRESETS,
+    units,
+    compute,
+    tables,
+    figures,
+    {
+        "table.md": Caption("Losses and accuracies on fresh seeds; paired differences ± half a 95 % interval"),
+        "schedules.png": Caption("The schedules, and validation loss while the learned one was learned"),
+    },
+    results,
+    preset_help="full: 2,000 steps; quick: 100.",
+    workers=1,
+)

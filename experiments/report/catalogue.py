@@ -9,6 +9,9 @@ from experiments.benchmarks import peers
 from experiments.cleaning_compared import report as cleaning_compared
 from experiments.common.study import Study
 from experiments.complexity import slopes
+from experiments.learned_schedule import report as learned_schedule
+from experiments.speech_settings import report as speech_settings
+from experiments.task_difficulty import report as task_difficulty
 
 Content = dict[str, Any]
 
@@ -97,15 +100,7 @@ EXPERIMENTS = (
         (Piece("settings.png", "F1 along each run; one setting is varied at a time, the thick line is the default"),),
         settings_table, "F1 of the discarded digits for each setting, the others at their defaults",
     ),
-    Experiment(
-        "task_difficulty", "Task interactions at the paper's level of difficulty",
-        "Weaker features, other numbers of examples, and whether the learned interactions agree with known groups.",
-        (
-            Piece("tables.md", "Accuracies, paired differences ± half a 95 % interval, and groups of classes"),
-            Piece("gains.png", "What learning interactions gains, against the accuracy of STL", False),
-        ),
-        flags=" --preset=quick",
-    ),
+    _of(task_difficulty.STUDY),
     Experiment(
         "task_interactions", "Learning task interactions (paper, 5.2)",
         "Few examples of each class: a matrix C, tuned on a few others, tells which classes should be alike.",
@@ -119,16 +114,7 @@ EXPERIMENTS = (
         ),
         flags=" --preset=quick",
     ),
-    Experiment(
-        "speech_settings", "Real time on speech: settings and the amount of speech",
-        "How phone classification in real time depends on its settings, beside other ways to train.",
-        (
-            Piece("tables.md", "Validation accuracies of the grid; test accuracies of all ways; each fold counts once"),
-            Piece("grid.png", "Learning rates and validation accuracies with our settings and the paper's", False),
-            Piece("sizes.png", "What each way gains over training with fixed hypers, against training frames", False),
-        ),
-        flags=" --preset=quick",
-    ),
+    _of(speech_settings.STUDY),
     Experiment(
         "phone_classification", "Phone classification in real time (paper, 5.3)",
         "Learning rate, momentum and the weight of a secondary task are tuned during a single training.",
@@ -172,15 +158,7 @@ EXPERIMENTS = (
         (Piece("table.md", "F1 of the labels suspected, and means for each number of trusted examples"),),
         flags=" --preset=quick",
     ),
-    Experiment(
-        "learned_schedule", "A learning rate for each step",
-        "Thousands of learning rates learned by hypergradients, beside schedules drawn by hand.",
-        (
-            Piece("table.md", "Losses and accuracies on fresh seeds; paired differences ± half a 95 % interval"),
-            Piece("schedules.png", "The schedules, and validation loss while the learned one was learned"),
-        ),
-        flags=" --preset=quick",
-    ),
+    _of(learned_schedule.STUDY),
     Experiment(
         "complexity", "What a hypergradient costs (paper, Appendix A)",
         "Seconds against the number of hypers, memory against the number of weights.",

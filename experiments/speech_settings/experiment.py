@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from data.speech import timit
-from experiments.common import pool
 from experiments.common.config import setting
 from experiments.common.pool import Row
 from experiments.phone_classification import config as phone_config
@@ -90,32 +89,31 @@ class Unit(NamedTuple):
     def name(self) -> str:
         """Identifies the unit."""
         where = self.corpus or f"{self.speakers} speakers, {self.sentences} sentences"
-        how = self.settings or self.way
-        return f"{where}, {self.steps} steps of {self.batch_size}, fold {self.fold}, seed {self.seed}: {how}"
+        trained = self.settings or self.way
+        return f"{where}, {self.steps} steps of {self.batch_size}, fold {self.fold}, seed {self.seed}: {trained}"
 
 
-class Outcome(NamedTuple):
-    """Rows of each part, and the settings that the grid chose, for RTHO and RTHO-NT."""
+def parts(config: Config, rows: Sequence[Row]) -> dict[str, list[Unit]]:
+    """The units of each part: the grid first, then all ways, one of which is what the grid chose."""
+    made = {"grid": grid(config)} if "grid" in config.parts else {}
+    known = {row["unit"]: row for row in rows}
+    if all(unit.name in known for unit in made.get("grid", [])):
+        chosen = choose([known[unit.name] for unit in made.get("grid", [])])
+        made |= {part: units(config, chosen) for part, units in AFTERWARDS.items() if part in config.parts}
+    return made
 
-    rows: dict[str, list[Row]]
-    chosen: dict[bool, RealTime]
+
+def units(config: Config, rows: Sequence[Row]) -> list[Unit]:
+    """Those of all parts."""
+    return list(itertools.chain.from_iterable(parts(config, rows).values()))
 
 
-def run(config: Config, output: Path, workers: int) -> Outcome:
-    """The grid first; what it chooses is one of the ways afterwards."""
-    rows: dict[str, list[Row]] = {}
-    chosen: dict[bool, RealTime] = {}
-    if "grid" in config.parts:
-        wanted = grid(config)
-        rows["grid"] = pool.run(wanted, compute, output, workers)
-        chosen = choose(wanted, rows["grid"])
-    parts = {"sample": sample, "sizes": sizes}
-    for part in (part for part in parts if part in config.parts):
-        made = parts[part](config, chosen)
-        found = {row["unit"]: row for row in pool.run(made, compute, output, workers)}
-        # Two names of a way may have the same settings, and so share a row.
-        rows[part] = [{**found[unit.name], "way": unit.way} for unit in made]
-    return Outcome(rows, chosen)
+def results(config: Config, rows: Sequence[Row]) -> list[Row]:
+    """The rows of each part. Two names of a way may have the same settings, and so share a row."""
+    known = {row["unit"]: row for row in rows}
+    return [
+        {**known[unit.name], "way": unit.way, "part": part} for part, made in parts(config, rows).items() for unit in made
+    ]
 
 
 def grid(config: Config) -> list[Unit]:
@@ -129,14 +127,13 @@ def grid(config: Config) -> list[Unit]:
     ]
 
 
-def choose(units: Sequence[Unit], rows: Sequence[Row]) -> dict[bool, RealTime]:
-    """The settings with the best mean validation accuracy, for RTHO and for RTHO-NT."""
-    means: dict[RealTime, list[float]] = {}
-    for unit, row in zip(units, rows, strict=True):
-        assert unit.settings is not None
-        means.setdefault(unit.settings, []).append(row["validation_accuracy"])
-    of_kind = {null: [one for one in means if one.null_teacher == null] for null in (False, True)}
-    return {null: max(every, key=lambda one: float(np.mean(means[one]))) for null, every in of_kind.items()}
+def choose(rows: Sequence[Row]) -> dict[bool, RealTime]:
+    """The settings of the grid with the best mean validation accuracy, for RTHO and for RTHO-NT."""
+    accuracies: dict[RealTime, list[float]] = {}
+    for row in rows:
+        accuracies.setdefault(RealTime(**row["settings"]), []).append(row["validation_accuracy"])
+    of_kind = {null: [one for one in accuracies if one.null_teacher == null] for null in (False, True)}
+    return {null: max(every, key=lambda one: float(np.mean(accuracies[one]))) for null, every in of_kind.items() if every}
 
 
 def all_ways(chosen: dict[bool, RealTime]) -> dict[str, RealTime | None]:
@@ -162,6 +159,9 @@ def sizes(config: Config, chosen: dict[bool, RealTime]) -> list[Unit]:
         _unit(config, size, fold, config.seeds[0], way, settings)._replace(steps=steps)
         for fold, (size, steps), (way, settings) in every
     ]
+
+
+AFTERWARDS = {"sample": sample, "sizes": sizes}
 
 
 def _unit(config: Config, size: int, fold: int, seed: int, way: str, settings: RealTime | None) -> Unit:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+import itertools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from experiments.common import pool
 from experiments.common.config import setting
 from experiments.common.pool import Row
-from experiments.task_difficulty import units
-from experiments.task_difficulty.units import CHOSEN, Unit
+from experiments.common.tables import groups, mean
+from experiments.task_difficulty.units import CHOSEN, Unit, original
 from experiments.task_difficulty.weaker import levels
 from experiments.task_interactions import models
 from experiments.task_interactions.experiment import COMPARED
@@ -48,29 +45,21 @@ class Level(NamedTuple):
     accuracy: float
 
 
-class Outcome(NamedTuple):
-    """The rows of every part, and the levels of difficulty by data set."""
+def check(config: Config) -> None:
+    """A missing file must not end hours of work."""
+    if "cifar100" in config.parts:
+        original("cifar100")
 
-    rows: dict[str, list[Row]]
-    levels: dict[str, list[Level]]
 
-
-def run(config: Config, output: Path, workers: int) -> Outcome:
-    """Runs all parts that are asked for; each data set is calibrated before it is used."""
-    if "cifar100" in config.parts:  # first of all: a missing file must not end hours of work
-        units.original("cifar100")
-    rows: dict[str, list[Row]] = {}
-    found: dict[str, list[Level]] = {}
-
-    def do(part: str, wanted: Iterable[Unit]) -> None:
-        rows[part] = pool.run(wanted, units.compute, output, workers)
-
-    for dataset in needed(config):
-        part = f"calibration {dataset}"
-        do(part, calibration(config, dataset))
-        found[dataset] = calibrated(rows[part])
+def parts(config: Config, rows: Sequence[Row]) -> dict[str, list[Unit]]:
+    """The units of each part; each data set is calibrated before it is used."""
+    made = {f"calibration {dataset}": calibration(config, dataset) for dataset in needed(config)}
+    known = {row["unit"]: row for row in rows}
+    if not all(unit.name in known for every in made.values() for unit in every):
+        return made
+    found = {dataset: calibrated([known[u.name] for u in made[f"calibration {dataset}"]]) for dataset in needed(config)}
     ten = found.get("cifar10", [])
-    for part, wanted in {
+    afterwards: dict[str, Callable[[], list[Unit]]] = {
         "matched": lambda: [
             unit for kind in config.kinds for unit in matched(config, "cifar10", closest(ten, kind, "cifar10"))
         ],
@@ -78,10 +67,19 @@ def run(config: Config, output: Path, workers: int) -> Outcome:
         "sizes": lambda: sizes(config, closest(ten, config.kinds[0], "cifar10")),
         "full": lambda: full(config, closest(ten, config.kinds[0], "cifar10")),
         "cifar100": lambda: matched(config, "cifar100", closest(found["cifar100"], config.kinds[0], "cifar100")),
-    }.items():
-        if part in config.parts:
-            do(part, wanted())
-    return Outcome(rows, found)
+    }
+    return made | {part: wanted() for part, wanted in afterwards.items() if part in config.parts}
+
+
+def units(config: Config, rows: Sequence[Row]) -> list[Unit]:
+    """Those of all parts."""
+    return list(itertools.chain.from_iterable(parts(config, rows).values()))
+
+
+def results(config: Config, rows: Sequence[Row]) -> list[Row]:
+    """The rows of each part; several parts may share a row."""
+    known = {row["unit"]: row for row in rows}
+    return [{**known[unit.name], "part": part} for part, made in parts(config, rows).items() for unit in made]
 
 
 def needed(config: Config) -> list[str]:
@@ -99,9 +97,7 @@ def calibration(config: Config, dataset: str) -> list[Unit]:
 
 def calibrated(rows: Sequence[Row]) -> list[Level]:
     """STL's mean accuracy, without re-fit, of each level."""
-    keys = dict.fromkeys((row["kind"], row["strength"]) for row in rows)
-    means = {key: np.mean([row["accuracy"] for row in rows if (row["kind"], row["strength"]) == key]) for key in keys}
-    return [Level(kind, strength, float(mean)) for (kind, strength), mean in means.items()]
+    return [Level(of[0]["kind"], of[0]["strength"], mean(of, "accuracy")) for of in groups(rows, "kind", "strength")]
 
 
 def closest(found: Sequence[Level], kind: str, dataset: str) -> Level:

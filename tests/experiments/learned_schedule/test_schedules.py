@@ -74,17 +74,14 @@ def test_tuning_and_judging_use_different_seeds():
 
 def test_a_unit_is_a_row_and_the_table_compares_with_the_smoothed_schedule(tmp_path):
     config = dataclasses.replace(PRESETS["quick"], steps=10, trials=2, hyper_iterations=2, checkpoints=3, train=200)
-    rows = []
-    for method in (LEARNED, "cosine"):
-        row = json.loads(json.dumps(experiment.compute(Unit(config, problems.CIFAR, 0, method), tmp_path)))
-        rows += [row | {"method": name, **row["judged"][name]} for name in row["judged"]]
-    assert [row["method"] for row in rows] == [LEARNED, SMOOTHED, "cosine"]
-    assert len(rows[0]["schedule"]) == 10
-    assert len(rows[0]["history"]) == 2
+    units = [Unit(config, problems.CIFAR, 0, method) for method in (LEARNED, "cosine")]
+    rows = experiment.results(config, [json.loads(json.dumps(experiment.compute(unit, tmp_path))) for unit in units])
+    assert [row["method"] for row in rows] == ["cosine", LEARNED, SMOOTHED]
+    assert len(rows[1]["schedule"]) == 10
+    assert len(rows[1]["history"]) == 2
     assert list(tmp_path.glob("checkpoints/*/ckpt-*"))  # so that a long one can be stopped and go on
-    text = report.write(tmp_path, rows)
-    assert "| CIFAR features, MLP | cosine |" in text
-    assert (tmp_path / "schedules.png").stat().st_size > 1000
+    assert "| CIFAR features, MLP | cosine |" in report.tables(config, rows, tmp_path)["table.md"]
+    assert len(report.figures(config, rows, tmp_path)["schedules"].axes) == 2
 
 
 def test_a_training_that_failed_counts_as_guessing():

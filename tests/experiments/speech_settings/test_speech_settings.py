@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from experiments.common import pool
+from experiments.common import study
+from experiments.common.tables import distinct, where
 from experiments.speech_settings import experiment, report, ways
 from experiments.speech_settings.experiment import CHOSEN, Config
 from experiments.speech_settings.ways import DEFAULT, PAPER, PLAIN, TUNED, RealTime
 from tests.support.binaries import run_binary
 from tests.support.phones import TINY, tiny_speech
-from tests.support.pools import Pool
 
 
 def fake(unit, output):
@@ -32,25 +32,20 @@ def fake(unit, output):
     return row | dict.fromkeys(keys, score) | {"curve": curve}
 
 
-def test_the_grid_chooses_by_validation_and_everything_is_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr(pool.concurrent.futures, "ProcessPoolExecutor", Pool)
-    monkeypatch.setattr(experiment, "compute", fake)
-    outcome = experiment.run(Config(corpus="sample"), tmp_path, 1)
-    assert len(outcome.rows["grid"]) == 2 * 2 * 3 * 4 * 3
-    assert outcome.chosen[False] == RealTime(50, True, 0.99, 0.02)
-    assert {row["way"] for row in outcome.rows["sample"]} == {*PLAIN, *TUNED, *CHOSEN.values()}
-    assert {(row["speakers"], row["steps"]) for row in outcome.rows["sizes"]} == {
-        (16, 1000),
-        (64, 1000),
-        (256, 1000),
-        (256, 4000),
-    }
-    text = report.write(tmp_path, outcome)
+def test_the_grid_chooses_by_validation_and_everything_is_reported(tmp_path):
+    config = Config(corpus="sample")
+    rows = study.rows_of(report.STUDY._replace(compute=fake), config, tmp_path)
+    results = experiment.results(config, rows)
+    assert len(where(results, part="grid")) == 2 * 2 * 3 * 4 * 3
+    assert experiment.choose(where(results, part="grid"))[False] == RealTime(50, True, 0.99, 0.02)
+    assert set(distinct(where(results, part="sample"), "way")) == {*PLAIN, *TUNED, *CHOSEN.values()}
+    sizes = {(16, 1000), (64, 1000), (256, 1000), (256, 4000)}
+    assert set(distinct(where(results, part="sizes"), "speakers", "steps")) == sizes
+    (text,) = report.tables(config, results, tmp_path).values()
     assert "sample of TIMIT (about 1,600 training frames), 1,000 steps" in text
     assert "synthetic speech, 256 speakers (about 25,600 training frames), 4,000 steps" in text
     assert "| Delta 200, carry, discount 0.9 |" in text
-    for name in ("grid", "sizes"):
-        assert (tmp_path / f"{name}.png").stat().st_size > 1000
+    assert list(report.figures(config, results, tmp_path)) == ["grid", "sizes"]
 
 
 def test_settings_in_words():

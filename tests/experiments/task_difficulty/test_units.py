@@ -7,24 +7,14 @@ import pytest
 
 from data.cifar_features import Part, Split, load, split
 from data.errors import DataError
-from experiments.common import pool
-from experiments.task_difficulty import experiment, units
+from experiments.common import study
+from experiments.common.tables import distinct
+from experiments.task_difficulty import experiment, report, units
 from experiments.task_difficulty.experiment import Config, Level
 from experiments.task_difficulty.units import CHOSEN, TOTALS, Unit
 from tests.support.binaries import run_binary
-from tests.support.pools import Pool
 
 UNIT = Unit("cifar10", "components", 4.0, 2, 0, "HMTL-S", iterations=2)
-
-
-def fake(unit, output):
-    return {"unit": unit.name, **unit._asdict(), "accuracy": 0.5, "accuracy_refit": 0.5}
-
-
-@pytest.fixture
-def without_processes(monkeypatch):
-    monkeypatch.setattr(pool.concurrent.futures, "ProcessPoolExecutor", Pool)
-    monkeypatch.setattr(units, "compute", fake)
 
 
 def test_halves_are_disjoint_and_have_as_many_of_each_class():
@@ -70,19 +60,23 @@ def test_calibration_uses_splits_that_no_table_uses_and_chooses_the_closest_leve
     assert experiment.closest(found, "noise", "cifar10").strength == 0.5
 
 
-def test_every_part_runs_and_is_reported(tmp_path, without_processes, monkeypatch):
-    from experiments.task_difficulty import report
+def test_every_part_runs_and_is_reported(tmp_path):
+    def fake(unit, output):
+        return {
+            "unit": unit.name,
+            **unit._asdict(),
+            "accuracy": 0.5 + 0.01 * (unit.seed % 7),
+            "accuracy_refit": 0.5,
+            "R": 0.1,
+        }
 
-    monkeypatch.setattr(units, "original", lambda dataset: None)
-    outcome = experiment.run(Config(seeds=2, calibration_seeds=1), tmp_path, 1)
-    assert set(outcome.rows) == {"calibration cifar10", "calibration cifar100", *experiment.PARTS[1:]}
-    for rows in outcome.rows.values():
-        for i, row in enumerate(rows):
-            row |= {"accuracy": 0.5 + 0.01 * (i % 7), "R": 0.1}
-    text = report.write(tmp_path, outcome)
-    assert "| cifar10, noise of 0.25 sd, 5 per class (2 splits) |" in text
+    config = Config(seeds=2, calibration_seeds=1)
+    results = experiment.results(config, study.rows_of(report.STUDY._replace(compute=fake), config, tmp_path))
+    assert set(distinct(results, "part")) == {"calibration cifar10", "calibration cifar100", *experiment.PARTS[1:]}
+    (text,) = report.tables(config, results, tmp_path).values()
+    assert ", 5 per class (2 splits) |" in text
     assert "Chosen R: 0.1 in 2." in text
-    assert (tmp_path / "gains.png").stat().st_size > 1000
+    assert list(report.figures(config, results, tmp_path)) == ["gains"]
 
 
 def test_only_what_is_needed_is_calibrated():
@@ -91,10 +85,10 @@ def test_only_what_is_needed_is_calibrated():
     assert experiment.needed(Config(("calibration",))) == ["cifar10"]
 
 
-def test_a_missing_file_is_noticed_before_anything_runs(tmp_path, monkeypatch):
+def test_a_missing_file_is_noticed_before_anything_runs(monkeypatch):
     monkeypatch.delenv("RFHO2_CIFAR100_FEATURES", raising=False)
     with pytest.raises(DataError, match="--parts"):
-        experiment.run(Config(), tmp_path, 1)
+        experiment.check(Config())
 
 
 @pytest.mark.slow
