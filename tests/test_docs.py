@@ -12,6 +12,7 @@ import pytest
 from absl import flags
 
 import rfho2 as rf
+from tests.module_list import PAGE, with_module_list
 from tests.support.markdown import FENCE, blocks, python_blocks
 
 ROOT = Path(__file__).parents[1]
@@ -150,6 +151,11 @@ def test_every_public_name_is_documented():
     text = "\n".join(block.text for page in ("api.md", "methods.md") for block in blocks(DOCS / page))
     documented = set(re.findall(r":: rfho2\.(\w+)$", text, re.M))
     assert documented == set(rf.__all__)
+
+
+def test_the_list_of_modules_is_up_to_date():
+    text = PAGE.read_text()
+    assert text == with_module_list(text), "a docstring or a module has changed: run `python -m tests.module_list`"
 
 
 def test_the_citation_has_the_version_of_the_library():

@@ -8,18 +8,10 @@ from pathlib import Path
 import pytest
 
 import rfho2 as rf
+from tests.support.layers import LAYERS
 
 ROOT = Path(__file__).parents[1]
 LIBRARY = sorted((ROOT / "rfho2").rglob("*.py"))
-LAYERS = [  # lowest first; a folder imports from lower layers and from itself only
-    ["core"],
-    ["constraints", "batches", "dynamics"],
-    ["problem"],
-    ["hypergradients"],
-    ["planning", "driver"],
-    ["monitor", "distribute", "memory"],
-    ["keras_bridge"],
-]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 LOOSE = {"__init__", "batches", "memory", "problem"}
 LARGEST = 300  # lines

@@ -1,4 +1,4 @@
-"""Our methods, and solvers of the benchmark, on bilevel problems: who comes how far in the same time."""
+"""Our methods, and solvers of the benchmark, on bilevel problems: how far each gets in the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How precise hypergradients are whose matrix products are rounded: float32, TF32 and bfloat16, compared with float64."""
+"""The precision of hypergradients whose matrix products are rounded: float32, TF32 and bfloat16, compared with float64."""
 
 from __future__ import annotations
 

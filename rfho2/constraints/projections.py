@@ -1,4 +1,4 @@
-"""The arithmetic of the projections: the shift that gives a sum, and the direction and length of a vector."""
+"""Arithmetic that projections share: the shift that gives a sum, and the direction and length of a vector."""
 
 from __future__ import annotations
 

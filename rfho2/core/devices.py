@@ -1,4 +1,4 @@
-"""What the computation runs on."""
+"""Whether TensorFlow has a GPU."""
 
 from __future__ import annotations
 

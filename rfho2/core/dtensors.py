@@ -1,4 +1,4 @@
-"""What TensorFlow's DTensor needs that ordinary tensors do not; all of it was seen with TensorFlow 2.21.
+"""Workarounds that DTensor needs and ordinary tensors do not, as observed with TensorFlow 2.21.
 
 - A loop that carries several columns of Z apart crashes: `sharded` tells the tracing code to stack them.
 - An inner loop cannot start from what the outer loop carries: `renewed` makes it something else.

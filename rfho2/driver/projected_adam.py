@@ -1,4 +1,4 @@
-"""Projected Adam: moves the hypers inside their constraint sets."""
+"""Projected Adam: moves the hypers inside their constraint sets (`dynamics/adam` trains the params)."""
 
 from __future__ import annotations
 

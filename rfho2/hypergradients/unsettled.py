@@ -1,4 +1,4 @@
-"""What an implicit hypergradient rests on, watched: is the training at a solution, and is the linear system solved?"""
+"""Watches what an implicit hypergradient rests on: is the training at a solution, and is the linear system solved?"""
 
 from __future__ import annotations
 

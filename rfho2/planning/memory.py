@@ -1,4 +1,4 @@
-"""Resident memory of this process and free memory of the system, on Linux."""
+"""Resident and free memory, on Linux, and `keep_freed`, with which the process keeps the memory that it frees."""
 
 from __future__ import annotations
 

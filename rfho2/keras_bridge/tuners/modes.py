@@ -1,4 +1,4 @@
-"""Which way a real-time tuner computes hypergradients: forward mode where it can and is cheap, reverse mode otherwise."""
+"""The mode in which a real-time tuner computes hypergradients: forward where possible and cheap, otherwise reverse."""
 
 from __future__ import annotations
 
