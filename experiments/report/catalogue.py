@@ -9,6 +9,7 @@ from experiments.benchmarks import peers
 from experiments.cleaning_compared import report as cleaning_compared
 from experiments.common.study import Study
 from experiments.complexity import slopes
+from experiments.keras_tasks import report as keras_tasks
 
 Content = dict[str, Any]
 
@@ -155,16 +156,7 @@ EXPERIMENTS = (
         ),
         flags=" --preset=quick",
     ),
-    Experiment(
-        "keras_tasks", "Ten Keras tasks",
-        "The learning rate of small models of many kinds is tuned while they train, compared with what users do otherwise.",
-        (
-            Piece("scores.md", "Test scores in per cent; means over seeds"),
-            Piece("differences.md", "Differences of test scores ± standard errors, and times"),
-            Piece("rates.png", "Learning rates and validation losses, bounded, along the trainings of the first seed"),
-        ),
-        flags=" --preset=quick",
-    ),
+    _of(keras_tasks.STUDY),
     _of(cleaning_compared.STUDY),
     Experiment(
         "label_cleaning", "Wrong labels, with few or many trusted ones",
