@@ -10,6 +10,7 @@ from experiments.cleaning_compared import report as cleaning_compared
 from experiments.common.study import Study
 from experiments.complexity import slopes
 from experiments.keras_tasks import report as keras_tasks
+from experiments.label_cleaning import report as label_cleaning
 
 Content = dict[str, Any]
 
@@ -158,12 +159,7 @@ EXPERIMENTS = (
     ),
     _of(keras_tasks.STUDY),
     _of(cleaning_compared.STUDY),
-    Experiment(
-        "label_cleaning", "Wrong labels, with few or many trusted ones",
-        "Learned weights and refits find wrong labels, compared with what users do otherwise.",
-        (Piece("table.md", "F1 of the labels suspected, and means for each number of trusted examples"),),
-        flags=" --preset=quick",
-    ),
+    _of(label_cleaning.STUDY),
     Experiment(
         "learned_schedule", "A learning rate for each step",
         "Thousands of learning rates learned by hypergradients, beside schedules drawn by hand.",
