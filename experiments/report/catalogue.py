@@ -9,6 +9,7 @@ from experiments.benchmarks import peers
 from experiments.cleaning_compared import report as cleaning_compared
 from experiments.common.study import Study
 from experiments.complexity import slopes
+from experiments.discounts import report as discounts
 from experiments.keras_tasks import report as keras_tasks
 from experiments.label_cleaning import report as label_cleaning
 
@@ -220,16 +221,7 @@ EXPERIMENTS = (
         ),
         flags=" --preset=quick",
     ),
-    Experiment(
-        "discounts", "How far a hypergradient looks back",
-        "Discounts of the sensitivity in real time, with and without carry, compared by validation loss.",
-        (
-            Piece("table.md", "Validation loss and test accuracy; means over seeds ± half the range"),
-            Piece("changes.md", "Changes of the validation loss relative to discount 1 with carry, in per cent"),
-            Piece("discounts.png", "Learning rate and validation loss along the trainings"),
-        ),
-        flags=" --preset=quick",
-    ),
+    _of(discounts.STUDY),
     Experiment(
         "error_against_cost", "Error against cost",
         "How near each method comes to the hypergradient at the solution, in which time and memory, beside other libraries.",
