@@ -10,6 +10,7 @@ from experiments.cleaning_compared import report as cleaning_compared
 from experiments.common.study import Study
 from experiments.complexity import slopes
 from experiments.discounts import report as discounts
+from experiments.keras_real_time import report as keras_real_time
 from experiments.keras_tasks import report as keras_tasks
 from experiments.label_cleaning import report as label_cleaning
 
@@ -149,15 +150,7 @@ EXPERIMENTS = (
         (Piece("curves.png", "Accuracies, validation error and hyperparameters against training steps"),),
         digits_table, "At the end of the training",
     ),
-    Experiment(
-        "keras_real_time", "A Keras model in real time",
-        "A CNN is trained once from a bad learning rate, compared with the best of many random trials.",
-        (
-            Piece("table.md", "Test accuracy and seconds of each method; means over seeds"),
-            Piece("learning_rates.png", "Learning rate and validation loss while the CNN trains"),
-        ),
-        flags=" --preset=quick",
-    ),
+    _of(keras_real_time.STUDY),
     _of(keras_tasks.STUDY),
     _of(cleaning_compared.STUDY),
     _of(label_cleaning.STUDY),
