@@ -16,23 +16,13 @@ FEW = dataclasses.replace(PRESETS["quick"], tasks=("breast cancer",), trials=3)
 
 def test_every_method_trains_once_by_the_same_protocol(tmp_path, monkeypatch):
     trained = []
-
-    class Fake:
-        def __init__(self, *args):
-            pass
-
-        def __call__(self, rate, plan="constant"):
-            trained.append((plan, rate))
-            return {"validation": 1.0}
-
-    monkeypatch.setattr(experiment, "KerasFits", Fake)
+    monkeypatch.setattr(experiment, "fits", lambda *case: lambda rate, plan: trained.append((plan, rate)) or {})
     monkeypatch.setattr(experiment, "tuned", lambda *args: trained.append(("tuner", args[4])) or {})
-    experiment.fits.cache_clear()
-    baselines = rows_of(STUDY, dataclasses.replace(FEW, tuner=False), tmp_path)
+    without_tuner = dataclasses.replace(FEW, tuner=False)
+    baselines = rows_of(STUDY, without_tuner, tmp_path)
     assert len(baselines) == 5 + 2 + 3
-    assert STUDY.results(dataclasses.replace(FEW, tuner=False), baselines) == []
+    assert STUDY.results(without_tuner, baselines) == []
     rows = rows_of(STUDY, FEW, tmp_path)
-    experiment.fits.cache_clear()
     assert len(trained) == len(rows) == 5 + 2 + 3 + 3, "no training ran twice"
     rates = {plan: sorted(rate for p, rate in trained if p == plan) for plan in ("cosine", "plateau", "tuner")}
     assert rates["cosine"] == rates["plateau"] == [0.001]

@@ -45,13 +45,11 @@ def test_f1_counts_both_kinds_of_mistakes():
 
 
 def test_every_problem_meets_every_method_and_the_best_of_a_row_is_bold(tmp_path, monkeypatch):
-    def one(build, labels, *_):
-        return {"a": labels.wrong, "b": np.ones(len(labels.wrong), bool)}
-
-    def other(build, labels, *_):
-        return {"c": np.zeros(len(labels.wrong), bool)}
-
-    monkeypatch.setattr(experiment, "WAYS", {"one": one, "other": other})
+    ways = {
+        "one": lambda build, labels, *_: {"a": labels.wrong, "b": np.ones(len(labels.wrong), bool)},
+        "other": lambda build, labels, *_: {"c": np.zeros(len(labels.wrong), bool)},
+    }
+    monkeypatch.setattr(experiment, "WAYS", ways)
     config = PRESETS["quick"]
     rows = results(config, [compute(unit, tmp_path) for unit in units(config, ())])
     assert len(rows) == 2 * 2 * 2 * 3, "models, kinds of noise, numbers of trusted examples, variants"
