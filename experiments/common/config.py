@@ -104,6 +104,12 @@ def given_settings(config: type, flag_values: flags.FlagValues = FLAGS) -> dict[
     return {field.name: _converted(field, value, kind) for field, value, kind in values if value is not None}
 
 
+def settings_text(config: Any, *without: str) -> str:
+    """The settings as text, but some: what the name of a unit says about everything else that its row depends on."""
+    settings = dataclasses.asdict(config).items()
+    return ", ".join(f"{name} {value}" for name, value in settings if name not in without)
+
+
 class _Kind(NamedTuple):
     """The type of a field: that of one value, and whether the field is a tuple of them."""
 

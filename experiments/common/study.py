@@ -52,7 +52,10 @@ class Study(NamedTuple):
       tables: (config, results, output folder) -> texts by the names of their files; they are also printed.
       figures: (config, results, output folder) -> figures by the names of their files, without suffix.
       captions: of the files, in the order of the page.
-      results: (config, rows) -> what results.json, tables and figures are made from; the rows themselves by default.
+      results: (config, rows) -> what results.json, tables and figures are made from; the rows themselves by default. If
+        there are none yet, nothing else is written.
+      omitted: keys of the results that results.json leaves out, because rows.jsonl has them and they are long.
+      timing: keys of the results that results.json keeps apart, because they differ between two runs.
       preset_help: what `--help` says about the presets.
       workers: processes that compute side by side with one thread each; None computes in this process with all threads.
       check: refuses a config with a sentence, before anything is computed.
@@ -69,6 +72,8 @@ class Study(NamedTuple):
     figures: Callable[[Any, list[Row], Path], Mapping[str, plt.Figure]]
     captions: Mapping[str, Caption]
     results: Callable[[Any, list[Row]], list[Row]] = lambda config, rows: rows
+    omitted: tuple[str, ...] = ()
+    timing: tuple[str, ...] = ()
     preset_help: str = "The settings to start from; other flags change single ones."
     workers: int | None = None
     check: Callable[[Any], None] = lambda config: None
@@ -115,7 +120,12 @@ def rows_of(study: Study, config: Any, output: Path, workers: int | None = None)
 def write(study: Study, config: Any, rows: list[Row], output: Path) -> str:
     """Writes results, tables and figures; returns the tables."""
     results = study.results(config, rows)
-    write_results(output / "results.json", study.name, config, results, {})
+    if not results:
+        return f"{output / pool.ROWS} has {len(rows)} rows, which are not enough to show."
+    aside = {"unit", *study.omitted, *study.timing}
+    kept = [{key: value for key, value in row.items() if key not in aside} for row in results]
+    timing = {key: [row[key] for row in results] for key in study.timing}
+    write_results(output / "results.json", study.name, config, kept, timing)
     tables = study.tables(config, results, output)
     for name, text in tables.items():
         write_text(output / name, text)

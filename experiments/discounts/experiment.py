@@ -15,27 +15,24 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 import rfho2 as rf
 from data.speech import timit
-from experiments.common.config import setting
+from experiments.common.config import setting, settings_text
+from experiments.common.pool import Row
 from experiments.keras_real_time import experiment as keras_real_time
-from experiments.keras_real_time.experiment import LOSS, STARTS, Trainings
+from experiments.keras_real_time.experiment import LOSS, STARTS
 from experiments.phone_classification import config as phone_config
 from experiments.phone_classification import methods, network
 from experiments.phone_classification.experiment import find_corpus
 
-DIGITS = tuple(f"digits, {start}" for start in STARTS)
+DIGITS = {f"digits, {start}": factor for start, factor in STARTS.items()}
 PHONES = "phones"
-
-Record = dict[str, Any]
-Planned = tuple[str, int, "Setting", Callable[[], Record]]
-"""Problem, seed, setting, and what trains."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +58,7 @@ class Config:
     frames: int = setting(200, "Frames in a training batch.", at_least=1)
     steps: int = setting(1000, "Training steps on phones.", at_least=1)
     phone_seeds: tuple[int, ...] = setting((0, 1), "Seeds on phones.", at_least=0)
+    cache_dir: str = setting("results/speech", "Where features and synthetic speech are kept; no result depends on it.")
 
 
 PRESETS = {
@@ -90,65 +88,86 @@ def settings(config: Config) -> list[Setting]:
     return [Setting(discount, carry) for discount, both in carries.items() for carry in both]
 
 
-def run(config: Config, path: Path, cache_dir: Path, resume: bool = True) -> list[Record]:
-    """One record for each problem, seed and setting; finished trainings are kept in the file `path`."""
-    planned = [*digit_trainings(config), *phone_trainings(config, cache_dir)]
-    trainings = Trainings(path, resume, len(planned))
-    return [
-        {"problem": problem, "seed": seed, **choice._asdict(), **trainings(f"{problem}, seed {seed}, {choice}", train)}
-        for problem, seed, choice, train in planned
+class Unit(NamedTuple):
+    """One training on a problem with a setting."""
+
+    config: Config
+    problem: str
+    seed: int
+    choice: Setting
+
+    @property
+    def name(self) -> str:
+        """Identifies the unit."""
+        further = settings_text(self.config, "discounts", "seeds", "phone_seeds", "cache_dir")
+        return f"{self.problem}, seed {self.seed}, {self.choice}; {further}"
+
+
+def units(config: Config, rows: Sequence[Row]) -> list[Unit]:
+    """Every setting on every problem with every seed."""
+    cases = [(problem, seed) for seed in config.seeds for problem in DIGITS] + [
+        (PHONES, seed) for seed in config.phone_seeds
     ]
+    return [Unit(config, *case, choice) for case in cases for choice in settings(config)]
 
 
-def digit_trainings(config: Config) -> Iterator[Planned]:
-    """The trainings on digits, none of which has begun."""
-    for seed in config.seeds:
-        digits = functools.cache(functools.partial(load_digits, config, seed))
-        for problem, factor in zip(DIGITS, STARTS.values(), strict=True):
-            for choice in settings(config):
-                rate = factor * config.reference_rate
-                yield problem, seed, choice, functools.partial(on_digits, config, digits, seed, rate, choice)
+def compute(unit: Unit, output: Path) -> Row:
+    """Validation loss at the end and of the state that is kept, test accuracy, trajectories."""
+    values, rates, best, test = on_phones(unit) if unit.problem == PHONES else on_digits(unit)
+    about = {"unit": unit.name, "problem": unit.problem, "seed": unit.seed, **unit.choice._asdict()}
+    final = float(np.mean(values[-unit.config.last :]))
+    return {**about, "final": final, "best": best, "test": test, "values": values, "rates": rates}
 
 
-def phone_trainings(config: Config, cache_dir: Path) -> Iterator[Planned]:
-    """The trainings on phones, none of which has begun."""
-    speech = functools.cache(functools.partial(load_speech, config, cache_dir))
-    for seed in config.phone_seeds:
-        trainer = functools.cache(functools.partial(phone_trainer, config, speech, seed))
-        for choice in settings(config):
-            yield PHONES, seed, choice, functools.partial(on_phones, config, speech, trainer, choice)
+Outcome = tuple[list[float], list[float], float, float]
+"""Validation losses and learning rates along a training; validation loss and test accuracy of the state that is kept."""
 
 
-def load_digits(config: Config, seed: int) -> keras_real_time.Digits:
-    """The digits of a seed, as the CNN takes them."""
-    return keras_real_time.load_digits(keras_real_time.Config(config.train, config.validation), seed)
-
-
-def on_digits(config: Config, load: Callable[[], keras_real_time.Digits], seed: int, rate: float, choice: Setting) -> Record:
-    """One training of the CNN from a learning rate, in graph mode: compilation would take longer than the training."""
-    digits, model = load(), keras_real_time.cnn(seed)
+def on_digits(unit: Unit) -> Outcome:
+    """One training of the CNN, in graph mode: compilation would take longer than the training."""
+    config = unit.config
+    digits = keras_real_time.load_digits(keras_real_time.Config(config.train, config.validation), unit.seed)
+    model = keras_real_time.cnn(unit.seed)
     tuner = rf.RealTimeTuner(
         model,
         LOSS,
-        {"learning_rate": rate},
+        {"learning_rate": DIGITS[unit.problem] * config.reference_rate},
         hyper_batch=config.hyper_batch,
-        seed=seed,
+        seed=unit.seed,
         jit_compile=False,
         robust=False,
-        **choice._asdict(),
+        **unit.choice._asdict(),
     )
     history = tuner.fit(
         *digits.train, validation_data=digits.validation, epochs=config.epochs, batch_size=config.batch_size, verbose=0
     )
     values, rates = (history.trajectories[name].tolist() for name in ("value", "learning_rate"))
     best = float(model.evaluate(*digits.validation, batch_size=500, verbose=0))
-    return _record(config, values, rates, best, keras_real_time.accuracy(model, digits.test))
+    return values, rates, best, keras_real_time.accuracy(model, digits.test)
 
 
-def load_speech(config: Config, cache_dir: Path) -> network.Speech:
+def on_phones(unit: Unit) -> Outcome:
+    """One training of the phone network from its usual hypers."""
+    config, choice = unit.config, unit.choice
+    data, trainer = load_speech(config), phone_trainer(config, unit.seed)
+    trainer.tuned = rf.real_time(trainer.problem, config.hyper_batch, choice.carry, False, discount=choice.discount)
+    outcome = methods.real_time(trainer, methods.TAUGHT)
+    values, rates = ([row[name] for row in outcome.curve] for name in ("value", "eta"))
+    best = float(network.error(outcome.kept, {}, data.examples(data.validation)))
+    return values, rates, best, float(network.accuracy_on(data)(outcome.kept, data.test))
+
+
+@functools.lru_cache(maxsize=1)
+def load_speech(config: Config) -> network.Speech:
     """The synthetic speech, with the first split of its speakers."""
-    corpus = find_corpus(_phone_config(config), cache_dir)
+    corpus = find_corpus(_phone_config(config), Path(config.cache_dir))
     return network.speech(corpus, timit.split(corpus.utterances, 0))
+
+
+@functools.lru_cache(maxsize=1)
+def phone_trainer(config: Config, seed: int) -> methods.Trainer:
+    """What trains the phone network, whatever the setting."""
+    return methods.Trainer(_phone_config(config), load_speech(config), seed, jit_compile=False)
 
 
 def _phone_config(config: Config) -> phone_config.Config:
@@ -160,25 +179,3 @@ def _phone_config(config: Config) -> phone_config.Config:
         batch_size=config.frames,
         hyper_batch=config.hyper_batch,
     )
-
-
-def phone_trainer(config: Config, speech: Callable[[], network.Speech], seed: int) -> methods.Trainer:
-    """What trains the phone network, whatever the setting."""
-    return methods.Trainer(_phone_config(config), speech(), seed, jit_compile=False)
-
-
-def on_phones(
-    config: Config, speech: Callable[[], network.Speech], make: Callable[[], methods.Trainer], choice: Setting
-) -> Record:
-    """One training of the phone network from its usual hypers."""
-    data, trainer = speech(), make()
-    trainer.tuned = rf.real_time(trainer.problem, config.hyper_batch, choice.carry, False, discount=choice.discount)
-    outcome = methods.real_time(trainer, methods.TAUGHT)
-    values, rates = ([row[name] for row in outcome.curve] for name in ("value", "eta"))
-    best = float(network.error(outcome.kept, {}, data.examples(data.validation)))
-    return _record(config, values, rates, best, float(network.accuracy_on(data)(outcome.kept, data.test)))
-
-
-def _record(config: Config, values: list[float], rates: list[float], best: float, test: float) -> Record:
-    """What is kept of a training: validation loss at the end and of the state that is kept, test accuracy, trajectories."""
-    return {"final": float(np.mean(values[-config.last :])), "best": best, "test": test, "values": values, "rates": rates}

@@ -8,64 +8,53 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from experiments.common import figures, statistics
-from experiments.common.results import write_text
-from experiments.discounts.experiment import DEFAULT, PHONES, Config, Record, Setting
+from experiments.common.figures import add_grids, colours
+from experiments.common.pool import Row
+from experiments.common.statistics import interval
+from experiments.common.study import Caption, Study
+from experiments.common.tables import Table, column, distinct, groups, spread, where
+from experiments.discounts.experiment import DEFAULT, PHONES, PRESETS, Config, Setting, compute, units
 
 
-def write(output: Path, config: Config, records: Sequence[Record]) -> str:
-    """Writes tables, conclusion and figure; returns what to print."""
-    text = f"{table(records)}\n{changes(records)}\n{conclusion(records)}\n"
-    write_text(output / "table.md", table(records))
-    write_text(output / "changes.md", changes(records))
-    write_text(output / "conclusion.txt", conclusion(records) + "\n")
-    draw(config, records, output / "discounts")
-    return text
+def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
+    """Losses, their changes, and what the rule says."""
+    return {"table.md": table(rows), "changes.md": changes(rows), "conclusion.txt": conclusion(rows) + "\n"}
 
 
-def setting_of(record: Record) -> Setting:
-    """The setting of a training."""
-    return Setting(record["discount"], record["carry"])
+def settings_of(rows: Sequence[Row]) -> list[Setting]:
+    """The settings of all trainings."""
+    return [Setting(*values) for values in distinct(rows, "discount", "carry")]
 
 
-def table(records: Sequence[Record]) -> str:
+def table(rows: Sequence[Row]) -> str:
     """For each problem and setting, means over the seeds ± half the range."""
-    titles = ("problem", "setting", "validation loss, last hyper-batches", "validation loss, best state", "test accuracy %")
-    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    for problem in dict.fromkeys(r["problem"] for r in records):
-        for choice in dict.fromkeys(map(setting_of, records)):
-            own = [r for r in records if (r["problem"], setting_of(r)) == (problem, choice)]
-            cells = [_spread(own, "final", 1, 3), _spread(own, "best", 1, 3), _spread(own, "test", 100, 2)]
-            lines.append(f"| {problem} | {choice} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    losses = ("validation loss, last hyper-batches", "validation loss, best state")
+    made = Table("problem", "setting", *losses, "test accuracy %")
+    for group in groups(rows, "problem", "discount", "carry"):
+        cells = [spread(column(group, key), 3) for key in ("final", "best")]
+        made.add(group[0]["problem"], *settings_of(group), *cells, spread(100 * column(group, "test"), 2))
+    return str(made)
 
 
-def _spread(records: Sequence[Record], name: str, scale: float, digits: int) -> str:
-    values = scale * np.array([r[name] for r in records])
-    return f"{np.mean(values):.{digits}f}" + (f" ± {np.ptp(values) / 2:.{digits}f}" if len(values) > 1 else "")
-
-
-def log_ratios(records: Sequence[Record], choice: Setting, part: str = "", name: str = "final") -> np.ndarray:
+def log_ratios(rows: Sequence[Row], choice: Setting, part: str = "", name: str = "final") -> np.ndarray:
     """log(loss / loss of the default), one for each problem and seed.
 
     Args:
       part: "digits", "phones", or "" for both.
       name: "final" or "best".
     """
-    default = {(r["problem"], r["seed"]): r[name] for r in records if setting_of(r) == DEFAULT}
-    own = [r for r in records if setting_of(r) == choice and r["problem"].startswith(part)]
-    return np.array([np.log(r[name] / default[r["problem"], r["seed"]]) for r in own])
+    default = {(row["problem"], row["seed"]): row[name] for row in where(rows, **DEFAULT._asdict())}
+    chosen = [row for row in where(rows, **choice._asdict()) if row["problem"].startswith(part)]
+    return np.array([np.log(row[name] / default[row["problem"], row["seed"]]) for row in chosen])
 
 
-def changes(records: Sequence[Record]) -> str:
+def changes(rows: Sequence[Row]) -> str:
     """Changes of the validation loss relative to the default, in per cent: means, and extremes over problems and seeds."""
-    titles = ("setting", "digits, last", "digits, best", "phones, last", "phones, best", "both, last")
-    columns = (("digits", "final"), ("digits", "best"), (PHONES, "final"), (PHONES, "best"), ("", "final"))
-    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    for choice in dict.fromkeys(map(setting_of, records)):
-        cells = [_percent(log_ratios(records, choice, *column)) for column in columns]
-        lines.append(f"| {choice} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    made = Table("setting", "digits, last", "digits, best", "phones, last", "phones, best", "both, last")
+    parts = (("digits", "final"), ("digits", "best"), (PHONES, "final"), (PHONES, "best"), ("", "final"))
+    for choice in settings_of(rows):
+        made.add(choice, *(_percent(log_ratios(rows, choice, *part)) for part in parts))
+    return str(made)
 
 
 def _percent(logs: np.ndarray) -> str:
@@ -73,18 +62,18 @@ def _percent(logs: np.ndarray) -> str:
     return f"{mean:+.1f}" + ("" if low == high else f" ({low:+.1f} to {high:+.1f})")
 
 
-def conclusion(records: Sequence[Record]) -> str:
+def conclusion(rows: Sequence[Row]) -> str:
     """The rule of the experiment, applied."""
-    choices, parts = list(dict.fromkeys(map(setting_of, records))), ("digits", PHONES)
+    parts = ("digits", PHONES)
 
     def lowest(part: str) -> Setting:
-        return min(choices, key=lambda choice: float(np.mean(log_ratios(records, choice, part))))
+        return min(settings_of(rows), key=lambda choice: float(np.mean(log_ratios(rows, choice, part))))
 
     winner = lowest("")
-    logs = statistics.interval(log_ratios(records, winner, "digits"))
+    logs = interval(log_ratios(rows, winner, "digits"))
     low, high = (100 * np.expm1(logs.mean + sign * logs.half) for sign in (-1, 1))
-    lower = all(np.mean(log_ratios(records, winner, part)) < 0 for part in parts)
-    contradicted = any(np.mean(log_ratios(records, winner, part, "best")) > 0 for part in parts)
+    lower = all(np.mean(log_ratios(rows, winner, part)) < 0 for part in parts)
+    contradicted = any(np.mean(log_ratios(rows, winner, part, "best")) > 0 for part in parts)
     changed = lower and high < 0 and not contradicted
     return (
         f"Lowest mean validation loss over the last hyper-batches: {lowest('digits')} on digits; {lowest(PHONES)} on "
@@ -93,28 +82,42 @@ def conclusion(records: Sequence[Record]) -> str:
     )
 
 
-def draw(config: Config, records: Sequence[Record], path: Path) -> None:
+def figures(config: Config, rows: Sequence[Row], output: Path) -> dict[str, plt.Figure]:
     """Learning rate and validation loss along the trainings of the first seed, one column for each problem."""
-    problems = list(dict.fromkeys(r["problem"] for r in records))
+    problems = groups(rows, "problem")
     figure, axes = plt.subplots(2, len(problems), figsize=(4.5 * len(problems), 7), layout="constrained", sharex="col")
-    chosen = config.discounts
-    colours = dict(zip(chosen, figures.colours(len(chosen)), strict=True))
-    for column, problem in zip(axes.T, problems, strict=True):
-        first = min(r["seed"] for r in records if r["problem"] == problem)
-        for record in records:
-            if (record["problem"], record["seed"]) == (problem, first):
-                choice = setting_of(record)
-                steps = config.hyper_batch * (1 + np.arange(len(record["values"])))
-                style = {
-                    "color": colours[choice.discount],
-                    "linestyle": "-" if choice.carry or not choice.discount else "--",
-                }
-                column[0].plot(steps, record["rates"], **style, label=str(choice))
-                column[1].plot(steps, record["values"], **style)
-        column[0].set(title=problem, yscale="log" if problem != PHONES else "linear")
-        column[1].set(xlabel="training steps", yscale="log")
+    colour = dict(zip(config.discounts, colours(len(config.discounts)), strict=True))
+    for (rates, losses), trainings in zip(axes.T, problems, strict=True):
+        for row in where(trainings, seed=min(distinct(trainings, "seed"))):
+            steps = config.hyper_batch * (1 + np.arange(len(row["values"])))
+            style = {"color": colour[row["discount"]], "linestyle": "-" if row["carry"] or not row["discount"] else "--"}
+            rates.plot(steps, row["rates"], **style, label=str(*settings_of([row])))
+            losses.plot(steps, row["values"], **style)
+        problem = trainings[0]["problem"]
+        rates.set(title=problem, yscale="log" if problem != PHONES else "linear")
+        losses.set(xlabel="training steps", yscale="log")
     axes[0, 0].set_ylabel("learning rate")
     axes[1, 0].set_ylabel("validation loss")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    figures.add_grids(axes.flat)
-    figures.save_figure(figure, path)
+    add_grids(axes.flat)
+    return {"discounts": figure}
+
+
+STUDY = Study(
+    "discounts",
+    "How far a hypergradient looks back",
+    "Discounts of the sensitivity in real time, with and without carry, compared by validation loss.",
+    Config,
+    PRESETS,
+    units,
+    compute,
+    tables,
+    figures,
+    {
+        "table.md": Caption("Validation loss and test accuracy; means over seeds ± half the range"),
+        "changes.md": Caption("Changes of the validation loss relative to discount 1 with carry, in per cent"),
+        "discounts.png": Caption("Learning rate and validation loss along the trainings"),
+    },
+    omitted=("values", "rates"),
+    preset_help="full: four discounts, three seeds on digits, two on phones; quick: carry or not, short.",
+)

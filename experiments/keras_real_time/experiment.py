@@ -10,28 +10,28 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
+import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import numpy as np
-from tqdm import tqdm
 
 import rfho2 as rf
 from data import mnist
 from data.errors import DataError
-from experiments.common.config import setting
-from experiments.common.results import write_text
+from experiments.common.config import setting, settings_text
+from experiments.common.pool import Row
+from experiments.common.tables import groups, where
 
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 HYPERS = ("learning_rate", "momentum", "weight_decay")
 STARTS = {"100 times too small": 0.01, "10 times too large": 10.0}
+USUAL = {"momentum": 0.9, "weight_decay": 1e-4}
 SEARCHED = {"learning_rate": (1e-4, 1.0), "momentum": (0.5, 0.99), "weight_decay": (1e-6, 1e-2)}
 
-Record = dict[str, Any]
 Labelled = tuple[np.ndarray, np.ndarray]
 
 
@@ -65,6 +65,7 @@ def check(config: Config) -> None:
         raise DataError(f"--train={config.train} and --validation={config.validation} leave no digits to test on.")
 
 
+@functools.lru_cache(maxsize=1)
 def load_digits(config: Config, seed: int) -> Digits:
     """The digits of a seed, as the CNN takes them."""
     split = mnist.noisy_split(mnist.load(), seed, config.train, config.validation)
@@ -97,84 +98,80 @@ def draw_hypers(names: Sequence[str], rng: np.random.Generator) -> dict[str, flo
     return drawn
 
 
-def train_with_keras(config: Config, seed: int, digits: Digits, hypers: Mapping[str, float]) -> Record:
-    """One trial: Keras trains the CNN with fixed hypers."""
-    began = time.perf_counter()
-    optimizer = keras.optimizers.SGD(
-        hypers["learning_rate"], hypers.get("momentum", 0.9), weight_decay=hypers.get("weight_decay")
-    )
-    optimizer.exclude_from_weight_decay(var_names=["bias"])
-    model = cnn(seed)
-    model.compile(optimizer, LOSS, metrics=["accuracy"])
-    history = model.fit(
-        *digits.train, validation_data=digits.validation, epochs=config.epochs, batch_size=config.batch_size, verbose=0
-    ).history
-    seconds = time.perf_counter() - began
-    return {**hypers, "validation": history["val_accuracy"][-1], "test": accuracy(model, digits.test), "seconds": seconds}
-
-
-def train_in_real_time(config: Config, seed: int, digits: Digits, hypers: Mapping[str, float]) -> Record:
-    """One training that tunes its hypers; `way` holds learning rate and validation loss at every update of the hypers."""
-    began = time.perf_counter()
-    model = cnn(seed)
-    tuner = rf.RealTimeTuner(model, LOSS, hypers, metrics=["accuracy"], hyper_batch=config.hyper_batch, seed=seed)
-    history = tuner.fit(
-        *digits.train, validation_data=digits.validation, epochs=config.epochs, batch_size=config.batch_size, verbose=0
-    )
-    seconds = time.perf_counter() - began
-    trajectory = {name: history.trajectories[name].tolist() for name in ("learning_rate", "value")}
-    last = history.history["val_accuracy"][-1]
-    return {**hypers, "validation": last, "test": accuracy(model, digits.test), "seconds": seconds, "way": trajectory}
-
-
 def accuracy(model: keras.Model, examples: Labelled) -> float:
     """The share of examples that a model classifies correctly; never part of a time."""
     images, labels = examples
     return float(np.mean(model.predict(images, batch_size=500, verbose=0).argmax(1) == labels))
 
 
-class Trainings:
-    """Records of trainings by name, in a file: a stopped run resumes after the last finished training."""
+class Unit(NamedTuple):
+    """One training of the CNN: a trial of random search, or the tuner from a learning rate of `STARTS`."""
 
-    def __init__(self, path: Path, resume: bool, total: int):
-        self._path = path
-        self._finished: dict[str, Record] = json.loads(path.read_text()) if resume and path.exists() else {}
-        self._bar = tqdm(total=total, unit="training")
+    config: Config
+    seed: int
+    run: str
+    hypers: dict[str, float]
 
-    def __call__(self, name: str, train: Callable[[], Record]) -> Record:
-        """The record of a training, which runs now unless it has finished before."""
-        if name not in self._finished:
-            self._finished[name] = train()
-            write_text(self._path, json.dumps(self._finished, indent=1) + "\n")
-        self._bar.update()
-        return self._finished[name]
+    @property
+    def name(self) -> str:
+        """Identifies the unit."""
+        return f"seed {self.seed}, {self.run}, {self.hypers}; {settings_text(self.config, 'seeds', 'trials')}"
 
 
-def run(config: Config, path: Path, resume: bool = True) -> list[Record]:
-    """One record per method, seed and number of hypers; finished trainings are kept in the file `path`."""
-    trainings = Trainings(path, resume, len(config.seeds) * 2 * (config.trials + len(STARTS)))
-    return [
-        record
-        for seed in config.seeds
-        for names in (HYPERS[:1], HYPERS)
-        for record in compare(config, seed, load_digits(config, seed), names, trainings)
-    ]
+def units(config: Config, rows: Sequence[Row]) -> list[Unit]:
+    """Random search; when it is known, the tuner from learning rates that are wrong relative to the best one."""
+    made = []
+    for seed, names in itertools.product(config.seeds, (HYPERS[:1], HYPERS)):
+        rng = np.random.default_rng(seed)
+        made += [Unit(config, seed, f"trial {i}", draw_hypers(names, rng)) for i in range(config.trials)]
+        if trials := trials_of(where(rows, seed=seed, number_of_hypers=len(names))):
+            best = max(trials, key=lambda row: row["validation"])["learning_rate"]
+            usual = {name: USUAL[name] for name in names[1:]}
+            made += [Unit(config, seed, start, {"learning_rate": f * best, **usual}) for start, f in STARTS.items()]
+    return made
 
 
-def compare(config: Config, seed: int, digits: Digits, names: Sequence[str], trainings: Trainings) -> list[Record]:
-    """Random search, then the tuner from learning rates that are wrong relative to the one that the search found."""
-    rng = np.random.default_rng(seed)
-    title = f"seed {seed}, {len(names)} hypers"
-    trials = []
-    for i in range(config.trials):
-        train = functools.partial(train_with_keras, config, seed, digits, draw_hypers(names, rng))
-        trials.append(trainings(f"{title}, trial {i}", train))
-    best = max(trials, key=lambda record: record["validation"])
-    total = sum(record["seconds"] for record in trials)
-    records = [{**best, "method": f"random search, {config.trials} trials", "seconds": total}]
-    usual = {"momentum": 0.9, "weight_decay": 1e-4}
-    for name, factor in STARTS.items():
-        start = {"learning_rate": factor * best["learning_rate"], **{n: usual[n] for n in names[1:]}}
-        record = trainings(f"{title}, {name}", functools.partial(train_in_real_time, config, seed, digits, start))
-        records.append({**record, "method": f"real time, {name}"})
-    return [{"seed": seed, "number_of_hypers": len(names), **r, "ratio": r["seconds"] / total} for r in records]
+def trials_of(rows: Sequence[Row]) -> list[Row]:
+    """The rows of random search."""
+    return [row for row in rows if row["run"] not in STARTS]
+
+
+def compute(unit: Unit, output: Path) -> Row:
+    """The row of one training."""
+    about = {"unit": unit.name, "seed": unit.seed, "number_of_hypers": len(unit.hypers), "run": unit.run}
+    return {**about, **unit.hypers, **train(unit)}
+
+
+def train(unit: Unit) -> Row:
+    """Accuracies and seconds; of the tuner also learning rate and validation loss at each update of the hypers, as `way`."""
+    config, hypers, tuned = unit.config, unit.hypers, unit.run in STARTS
+    digits = load_digits(config, unit.seed)
+    began = time.perf_counter()
+    model = cnn(unit.seed)
+    if tuned:
+        tuner = rf.RealTimeTuner(model, LOSS, hypers, metrics=["accuracy"], hyper_batch=config.hyper_batch, seed=unit.seed)
+    else:
+        rates = hypers["learning_rate"], hypers.get("momentum", 0.9)
+        optimizer = keras.optimizers.SGD(*rates, weight_decay=hypers.get("weight_decay"))
+        optimizer.exclude_from_weight_decay(var_names=["bias"])
+        model.compile(optimizer, LOSS, metrics=["accuracy"])
+    history = (tuner if tuned else model).fit(
+        *digits.train, validation_data=digits.validation, epochs=config.epochs, batch_size=config.batch_size, verbose=0
+    )
+    seconds, last = time.perf_counter() - began, history.history["val_accuracy"][-1]
+    row = {"validation": last, "test": accuracy(model, digits.test), "seconds": seconds}
+    if tuned:
+        row["way"] = {name: history.trajectories[name].tolist() for name in ("learning_rate", "value")}
+    return row
+
+
+def results(config: Config, rows: Sequence[Row]) -> list[Row]:
+    """A row for each method, seed and number of hypers: of random search the best trial, with the seconds of all."""
+    made = []
+    for group in groups(rows, "seed", "number_of_hypers"):
+        trials = trials_of(group)
+        best, total = max(trials, key=lambda row: row["validation"]), sum(row["seconds"] for row in trials)
+        methods = {f"random search, {config.trials} trials": {**best, "seconds": total}}
+        methods |= {f"real time, {row['run']}": row for row in group if row["run"] in STARTS}
+        made += [{**row, "method": method, "ratio": row["seconds"] / total} for method, row in methods.items()]
+    return made

@@ -20,16 +20,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from experiments.common.config import setting
-from experiments.keras_real_time.experiment import Trainings
+from experiments.common.pool import Row
 from experiments.keras_tasks.tasks import DEVELOPMENT, FROZEN, Parts
-from experiments.keras_tasks.trainings import OPTIMIZERS, USUAL, KerasFits, Record, tuned
+from experiments.keras_tasks.trainings import OPTIMIZERS, USUAL, KerasFits, tuned
 
 TASKS = {**DEVELOPMENT, **FROZEN}
 FACTORS = (1.0, 0.01, 0.1, 10.0, 100.0)  # of the default rate; the default first, because its time is reported
@@ -37,9 +38,6 @@ PLANS = ("cosine", "plateau")
 STARTS = (1.0, 0.1, 10.0)
 SEARCHED = (0.01, 100.0)
 RANDOM, TUNER = "random", "tuner"
-
-Planned = tuple[str, str, int, str, Callable[[], Record]]
-"""Task, optimizer, seed, method, and what trains."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +49,7 @@ class Config:
     optimizers: tuple[str, ...] = setting(tuple(OPTIMIZERS), "Optimizers.", choices=tuple(OPTIMIZERS))
     trials: int = setting(20, "Trials of random search; 0 leaves it out.", at_least=0)
     epochs: int = setting(0, "Epochs of each training; 0: as many as the task has.", at_least=0)
+    tuner: bool = setting(True, "Run the tuner too; --notuner runs the baselines, which a later run need not repeat.")
 
 
 PRESETS = {
@@ -60,79 +59,60 @@ PRESETS = {
 }
 
 
-def run(config: Config, path: Path, resume: bool = True, tuner: bool = True) -> list[Record]:
-    """One record for each training; finished ones are kept in the file `path`.
+class Unit(NamedTuple):
+    """One training, by Keras with a rate or a plan from that rate, or by the tuner from that rate."""
 
-    Args:
-      tuner: whether to run the tuner, or the baselines only.
-    """
-    planned = [*learned(config), *(tuner_trainings(config) if tuner else ()), *random_trials(config)]
-    trainings = Trainings(path, resume, len(planned))
+    task: str
+    optimizer: str
+    seed: int
+    method: str
+    rate: float
+    epochs: int
+
+    @property
+    def name(self) -> str:
+        """Identifies the unit."""
+        return ", ".join(f"{key} {value}" for key, value in self._asdict().items())
+
+
+def units(config: Config, rows: Sequence[Row]) -> list[Unit]:
+    """Five rates and two plans; the tuner, unless it is left out; random rates: each for all cases before the next."""
+    cases = list(itertools.product(config.tasks, config.optimizers, config.seeds))
+    baselines = {f"rate x {factor:g}": factor for factor in FACTORS} | dict.fromkeys(PLANS, 1.0)
+    starts = {f"{TUNER} x {factor:g}": factor for factor in STARTS} if config.tuner else {}
+    planned = [(case, *item) for factors in (baselines, starts) for case in cases for item in factors.items()]
+    planned += [(case, f"{RANDOM} {i}", drawn) for case in cases for i, drawn in enumerate(random_factors(config, *case))]
     return [
-        {
-            "task": task,
-            "optimizer": optimizer,
-            "seed": seed,
-            "method": method,
-            **trainings(f"{task}, {optimizer}, seed {seed}, {method}", train),
-        }
-        for task, optimizer, seed, method, train in planned
+        Unit(*case, method, factor * USUAL[case[1]], config.epochs or TASKS[case[0]].epochs)
+        for case, method, factor in planned
     ]
 
 
-def _cases(config: Config) -> Iterator[tuple[str, str, int]]:
-    return ((task, name, seed) for task in config.tasks for name in config.optimizers for seed in config.seeds)
+def random_factors(config: Config, task: str, optimizer: str, seed: int) -> list[float]:
+    """Factors of the default rate, drawn uniformly on a logarithmic scale."""
+    rng = np.random.default_rng([seed, list(TASKS).index(task), list(OPTIMIZERS).index(optimizer)])
+    return [float(np.exp(rng.uniform(*np.log(SEARCHED)))) for _ in range(config.trials)]
 
 
-def learned(config: Config) -> Iterator[Planned]:
-    """Trainings by Keras: five rates, and two plans from the default rate."""
-    for task, name, seed in _cases(config):
-        fits = _fits(config, task, name, seed)
-        for factor in FACTORS:
-            yield task, name, seed, f"rate x {factor:g}", functools.partial(_fit, fits, factor * USUAL[name])
-        for plan in PLANS:
-            yield task, name, seed, plan, functools.partial(_fit, fits, USUAL[name], plan)
-
-
-def random_trials(config: Config) -> Iterator[Planned]:
-    """Trainings by Keras with random rates."""
-    for task, name, seed in _cases(config):
-        fits = _fits(config, task, name, seed)
-        rng = np.random.default_rng([seed, list(TASKS).index(task), list(OPTIMIZERS).index(name)])
-        for trial in range(config.trials):
-            rate = USUAL[name] * float(np.exp(rng.uniform(*np.log(SEARCHED))))
-            yield task, name, seed, f"{RANDOM} {trial}", functools.partial(_fit, fits, rate)
-
-
-def tuner_trainings(config: Config, **settings: Any) -> Iterator[Planned]:
-    """Trainings by the tuner.
-
-    Args:
-      settings: further arguments of the tuner, for its development.
-    """
-    for task, name, seed in _cases(config):
-        for factor in STARTS:
-            train = functools.partial(_tune, config, task, name, seed, factor * USUAL[name], settings)
-            yield task, name, seed, f"{TUNER} x {factor:g}", train
+def compute(unit: Unit, output: Path) -> Row:
+    """Validation loss, test score and seconds of one training; of the tuner also its trajectory, as `way`."""
+    if unit.method.startswith(TUNER):
+        task = TASKS[unit.task]._replace(epochs=unit.epochs)
+        training = tuned(task, load(unit.task, unit.seed), unit.optimizer, unit.seed, unit.rate)
+    else:
+        plan = unit.method if unit.method in PLANS else "constant"
+        training = fits(unit.task, unit.epochs, unit.optimizer, unit.seed)(unit.rate, plan)
+    about = {key: value for key, value in unit._asdict().items() if key != "epochs"}
+    return {"unit": unit.name, **about, **training}
 
 
 @functools.cache
-def _load(task: str, seed: int) -> Parts:
+def load(task: str, seed: int) -> Parts:
+    """The examples of a task, divided by a seed."""
     return TASKS[task].load(seed)
 
 
-def _task(config: Config, name: str) -> Any:
-    return TASKS[name]._replace(epochs=config.epochs) if config.epochs else TASKS[name]
-
-
-def _fits(config: Config, task: str, optimizer: str, seed: int) -> Callable[[], KerasFits]:
-    """What trains with Keras, built when it is first needed and shared by the trainings of one model."""
-    return functools.cache(lambda: KerasFits(_task(config, task), _load(task, seed), optimizer, seed))
-
-
-def _fit(fits: Callable[[], KerasFits], rate: float, plan: str = "constant") -> Record:
-    return fits()(rate, plan)
-
-
-def _tune(config: Config, task: str, optimizer: str, seed: int, rate: float, settings: dict[str, Any]) -> Record:
-    return tuned(_task(config, task), _load(task, seed), optimizer, seed, rate, **settings)
+@functools.lru_cache(maxsize=1)  # trainings of one model follow each other
+def fits(task: str, epochs: int, optimizer: str, seed: int) -> KerasFits:
+    """What trains with Keras, shared by the trainings of one model."""
+    return KerasFits(TASKS[task]._replace(epochs=epochs), load(task, seed), optimizer, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,9 +10,11 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 
-from experiments.common import figures
-from experiments.common.results import write_text
-from experiments.keras_tasks.experiment import RANDOM, STARTS, TUNER, Record
+from experiments.common.figures import add_grids
+from experiments.common.pool import Row
+from experiments.common.study import Caption, Study
+from experiments.common.tables import Table, distinct, groups, mean, where
+from experiments.keras_tasks.experiment import PRESETS, RANDOM, STARTS, TUNER, Config, compute, units
 
 DEFAULT, FIVE, SEARCH = "Keras's default", "best of five rates", "best of random trials"
 METHODS: dict[str, Callable[[str], bool]] = {
@@ -23,9 +26,6 @@ METHODS: dict[str, Callable[[str], bool]] = {
     **{f"tuner from x {start:g}": f"{TUNER} x {start:g}".__eq__ for start in STARTS},
 }
 USUAL_START, *OTHER_STARTS = (f"tuner from x {start:g}" for start in STARTS)
-
-Case = tuple[str, int]
-"""Optimizer and seed."""
 
 
 class Mean(NamedTuple):
@@ -42,105 +42,115 @@ class Mean(NamedTuple):
         return bool(self.mean >= -np.nan_to_num(self.error))
 
 
-def write(output: Path, records: Sequence[Record]) -> str:
-    """Writes tables and figure; returns what to print."""
-    texts = {"scores.md": scores(records), "differences.md": differences(records), "conclusion.txt": conclusion(records)}
-    for name, text in texts.items():
-        write_text(output / name, text)
-    draw(records, output / "rates")
-    return "\n".join(texts.values())
+def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
+    """Scores, differences, and on how many tasks the tuner is as good as something else."""
+    return {"scores.md": scores(rows), "differences.md": differences(rows), "conclusion.txt": conclusion(rows)}
 
 
-def methods_of(records: Sequence[Record]) -> list[str]:
+def methods_of(rows: Sequence[Row]) -> list[str]:
     """The methods that were run."""
-    return [name for name, matches in METHODS.items() if any(matches(record["method"]) for record in records)]
+    return [name for name, matches in METHODS.items() if any(matches(row["method"]) for row in rows)]
 
 
-def tasks_of(records: Sequence[Record]) -> list[str]:
-    """The tasks, in their order."""
-    return list(dict.fromkeys(record["task"] for record in records))
+def baselines_of(rows: Sequence[Row]) -> list[str]:
+    """The methods that were run, but the tuner."""
+    return [name for name in methods_of(rows) if not name.startswith(TUNER)]
 
 
-def chosen(records: Sequence[Record], task: str, method: str) -> dict[Case, Record]:
+def chosen(rows: Sequence[Row], task: str, method: str) -> dict[tuple[str, int], Row]:
     """The training that a method keeps, by its validation loss, for each optimizer and seed."""
-    own = [r for r in records if r["task"] == task and METHODS[method](r["method"])]
-    cases = dict.fromkeys((r["optimizer"], r["seed"]) for r in own)
-    return {
-        case: min((r for r in own if (r["optimizer"], r["seed"]) == case), key=lambda r: r["validation"]) for case in cases
-    }
+    matching = [row for row in where(rows, task=task) if METHODS[method](row["method"])]
+    best = [min(case, key=lambda row: row["validation"]) for case in groups(matching, "optimizer", "seed")]
+    return {(row["optimizer"], row["seed"]): row for row in best}
 
 
-def compare(records: Sequence[Record], task: str, method: str, baseline: str) -> Mean:
+def compare(rows: Sequence[Row], task: str, method: str, baseline: str) -> Mean:
     """The mean difference of test scores, with its standard error over seeds."""
-    ours, theirs = chosen(records, task, method), chosen(records, task, baseline)
+    ours, theirs = chosen(rows, task, method), chosen(rows, task, baseline)
     strata: dict[str, list[float]] = {}
-    for case, record in ours.items():
-        strata.setdefault(case[0], []).append(record["test"] - theirs[case]["test"])
+    for case, row in ours.items():
+        strata.setdefault(row["optimizer"], []).append(row["test"] - theirs[case]["test"])
     variances = [float(np.var(d, ddof=1)) / len(d) if len(d) > 1 else np.nan for d in strata.values()]
     return Mean(float(np.mean([np.mean(d) for d in strata.values()])), float(np.sqrt(sum(variances)) / len(strata)))
 
 
-def time_ratio(records: Sequence[Record], task: str) -> float:
+def time_ratio(rows: Sequence[Row], task: str) -> float:
     """The tuner's seconds over those of one fit by Keras, both with building and compiling."""
-    seconds = {m: sum(r["seconds"] for r in chosen(records, task, m).values()) for m in (USUAL_START, DEFAULT)}
-    return seconds[USUAL_START] / seconds[DEFAULT]
+    tuner, default = (mean(chosen(rows, task, method).values(), "seconds") for method in (USUAL_START, DEFAULT))
+    return tuner / default
 
 
-def scores(records: Sequence[Record]) -> str:
+def scores(rows: Sequence[Row]) -> str:
     """Test scores of each task, optimizer and method: means over the seeds."""
-    methods = methods_of(records)
-    lines = [f"| task | optimizer | {' | '.join(methods)} |", "|---" * (2 + len(methods)) + "|"]
-    for task in tasks_of(records):
-        for optimizer in dict.fromkeys(r["optimizer"] for r in records):
-            cells = []
-            for method in methods:
-                own = [r["test"] for case, r in chosen(records, task, method).items() if case[0] == optimizer]
-                cells.append(f"{np.mean(own):.2f}")
-            lines.append(f"| {task} | {optimizer} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    methods = methods_of(rows)
+    table = Table("task", "optimizer", *methods)
+    for task, optimizer in itertools.product(distinct(rows, "task"), distinct(rows, "optimizer")):
+        kept = [where(chosen(rows, task, method).values(), optimizer=optimizer) for method in methods]
+        table.add(task, optimizer, *(f"{mean(trainings, 'test'):.2f}" for trainings in kept))
+    return str(table)
 
 
-def differences(records: Sequence[Record]) -> str:
+def differences(rows: Sequence[Row]) -> str:
     """Differences of test scores, with standard errors, and times."""
-    others = [name for name in methods_of(records) if not name.startswith(TUNER)]
-    titles = [f"minus {name}" for name in others] + [f"{name}, minus x 1" for name in OTHER_STARTS] + ["time / one fit"]
-    lines = [f"| tuner from x 1 | {' | '.join(titles)} |", "|---" * (1 + len(titles)) + "|"]
-    for task in tasks_of(records):
-        cells = [str(compare(records, task, USUAL_START, other)) for other in others]
-        cells += [str(compare(records, task, start, USUAL_START)) for start in OTHER_STARTS]
-        lines.append(f"| {task} | {' | '.join(cells)} | {time_ratio(records, task):.2f} |")
-    return "\n".join(lines) + "\n"
+    baselines = baselines_of(rows)
+    titles = [f"minus {name}" for name in baselines] + [f"{name}, minus x 1" for name in OTHER_STARTS]
+    table = Table("tuner from x 1", *titles, "time / one fit")
+    for task in distinct(rows, "task"):
+        cells = [compare(rows, task, USUAL_START, baseline) for baseline in baselines]
+        cells += [compare(rows, task, start, USUAL_START) for start in OTHER_STARTS]
+        table.add(task, *cells, f"{time_ratio(rows, task):.2f}")
+    return str(table)
 
 
-def conclusion(records: Sequence[Record]) -> str:
+def conclusion(rows: Sequence[Row]) -> str:
     """On how many tasks the tuner is as good as something else."""
-    tasks = tasks_of(records)
+    tasks = distinct(rows, "task")
 
     def count(method: str, baseline: str) -> str:
-        return f"{sum(compare(records, task, method, baseline).as_good() for task in tasks)} of {len(tasks)}"
+        return f"{sum(compare(rows, task, method, baseline).as_good() for task in tasks)} of {len(tasks)}"
 
-    others = [name for name in methods_of(records) if not name.startswith(TUNER)]
-    lines = [f"Tuner from the default rate, as good as {other}: {count(USUAL_START, other)}" for other in others]
+    lines = [f"Tuner from the default rate, as good as {name}: {count(USUAL_START, name)}" for name in baselines_of(rows)]
     lines += [f"{start.capitalize()}, as good as from x 1: {count(start, USUAL_START)}" for start in OTHER_STARTS]
-    lines.append(f"Time / one fit, at most: {max(time_ratio(records, task) for task in tasks):.2f}")
+    lines.append(f"Time / one fit, at most: {max(time_ratio(rows, task) for task in tasks):.2f}")
     return "\n".join(lines) + "\n"
 
 
-def draw(records: Sequence[Record], path: Path) -> None:
+def figures(config: Config, rows: Sequence[Row], output: Path) -> dict[str, plt.Figure]:
     """Learning rates and validation losses of the tuner with the first seed, one column for each task."""
-    tasks, optimizers = tasks_of(records), list(dict.fromkeys(r["optimizer"] for r in records))
+    tasks, optimizers = distinct(rows, "task"), distinct(rows, "optimizer")
     shape = (2 * len(optimizers), len(tasks))
     figure, axes = plt.subplots(*shape, figsize=(3.4 * shape[1], 2.2 * shape[0]), layout="constrained", squeeze=False)
     for column, task in zip(axes.T, tasks, strict=True):
-        for row, optimizer in enumerate(optimizers):
-            own = [r for r in records if (r["task"], r["optimizer"]) == (task, optimizer) and "way" in r]
-            rates, losses = column[2 * row : 2 * row + 2]
-            for record in (r for r in own if r["seed"] == own[0]["seed"]):
-                rates.plot(record["way"]["learning_rate"], label=f"from {record['rate']:g}")
-                losses.plot(record["way"]["value"])
+        for number, optimizer in enumerate(optimizers):
+            tuned = [row for row in where(rows, task=task, optimizer=optimizer) if "way" in row]
+            rates, losses = column[2 * number : 2 * number + 2]
+            for row in where(tuned, seed=tuned[0]["seed"]):
+                rates.plot(row["way"]["learning_rate"], label=f"from {row['rate']:g}")
+                losses.plot(row["way"]["value"])
             rates.set(title=f"{task}, {optimizer}", ylabel="learning rate", yscale="log")
             losses.set(ylabel="objective", yscale="log")
             rates.legend(fontsize="x-small")
         column[-1].set_xlabel("hyper-batches")
-    figures.add_grids(axes.flat)
-    figures.save_figure(figure, path)
+    add_grids(axes.flat)
+    return {"rates": figure}
+
+
+STUDY = Study(
+    "keras_tasks",
+    "Ten Keras tasks",
+    "The learning rate of small models of many kinds is tuned while they train, compared with what users do otherwise.",
+    Config,
+    PRESETS,
+    units,
+    compute,
+    tables,
+    figures,
+    {
+        "scores.md": Caption("Test scores in per cent; means over seeds"),
+        "differences.md": Caption("Differences of test scores ± standard errors, and times"),
+        "rates.png": Caption("Learning rates and validation losses, bounded, along the trainings of the first seed"),
+    },
+    lambda config, rows: rows if config.tuner else [],
+    omitted=("way",),
+    preset_help="development: five tasks; frozen: the other five; quick: two tasks for two epochs.",
+)

@@ -9,12 +9,11 @@ import keras
 import numpy as np
 
 import rfho2 as rf
+from experiments.common.pool import Row
 from experiments.keras_tasks.tasks import Parts, Task
 
 OPTIMIZERS = {"SGD": keras.optimizers.SGD, "Adam": keras.optimizers.Adam}
 USUAL = {"SGD": 0.01, "Adam": 0.001}  # Keras's defaults
-
-Record = dict[str, Any]
 
 
 class Cosine(keras.callbacks.Callback):
@@ -50,7 +49,7 @@ class KerasFits:
         self._model.optimizer.build(self._model.trainable_variables)
         self._initial = [(v, v.numpy()) for v in [*self._model.variables, *self._model.optimizer.variables]]
 
-    def __call__(self, rate: float, plan: str = "constant") -> Record:
+    def __call__(self, rate: float, plan: str = "constant") -> Row:
         """One training; the seconds of the first one include building and compiling.
 
         Args:
@@ -76,28 +75,22 @@ class KerasFits:
         ).history
         seconds = time.perf_counter() - began
         losses = np.nan_to_num(history["val_loss"], nan=np.inf)
-        return {
-            "rate": rate,
-            "validation": float(np.min(losses)),
-            "test": task.score(self._model, test),
-            "seconds": seconds,
-        }
+        return {"validation": float(np.min(losses)), "test": task.score(self._model, test), "seconds": seconds}
 
 
-def tuned(task: Task, parts: Parts, optimizer: str, seed: int, rate: float, **settings: Any) -> Record:
-    """One training that tunes its learning rate, with the tuner's defaults unless settings are given."""
+def tuned(task: Task, parts: Parts, optimizer: str, seed: int, rate: float) -> Row:
+    """One training that tunes its learning rate, with the tuner's defaults."""
     began = time.perf_counter()
     keras.utils.set_random_seed(seed)
     model = task.build()
     model.compile(OPTIMIZERS[optimizer](rate), task.loss)
-    tuner = rf.RealTimeTuner(model, seed=seed, **settings)
+    tuner = rf.RealTimeTuner(model, seed=seed)
     history = tuner.fit(
         *parts.train, validation_data=parts.validation, epochs=task.epochs, batch_size=task.batch_size, verbose=0
     )
     seconds = time.perf_counter() - began
     trajectory = {name: history.trajectories[name].tolist() for name in ("learning_rate", "value")}
     return {
-        "rate": rate,
         "validation": min(history.history["val_loss"]),
         "test": task.score(model, parts.test),
         "seconds": seconds,

@@ -12,24 +12,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.util
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from experiments.common.config import setting
-from experiments.keras_real_time.experiment import Trainings
+from experiments.common.pool import Row
 from experiments.label_cleaning import methods
 from experiments.label_cleaning.problems import MODELS, NOISES, build, load
 
-Record = dict[str, Any]
 KINDS = ("linear", "CNN", "MLP")
-METHODS: tuple[Callable[..., methods.Suspected], ...] = (
-    methods.disagreement,
-    methods.cleanlab,
-    methods.refits_alone,
-    methods.learned_weights,
-)
+WAYS: dict[str, Callable[..., methods.Suspected]] = {
+    "disagreement": methods.disagreement,
+    "cleanlab": methods.cleanlab,
+    "refits_alone": methods.refits_alone,
+    "learned_weights": methods.learned_weights,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +54,11 @@ PRESETS = {
 }
 
 
-class Cell(NamedTuple):
-    """One problem."""
+SIZES = {"digits": 20_000, "CIFAR features": 6_000}
+
+
+class Unit(NamedTuple):
+    """One problem, and a way to find its wrong labels."""
 
     data: str
     model: str
@@ -63,48 +66,43 @@ class Cell(NamedTuple):
     share: float
     trusted: int
     seed: int
+    way: str
+    train: int
+    iterations: int
 
-    def __str__(self) -> str:
-        return f"{self.data}, {self.model}, {self.noise}, {self.share:g}, {self.trusted} trusted, seed {self.seed}"
-
-
-SIZES = {"digits": 20_000, "CIFAR features": 6_000}
-
-
-def cells(config: Config) -> Iterator[Cell]:
-    """All problems that the data suffice for."""
-    for data in config.data:
-        for model in (kind for kind in MODELS[data] if kind in config.models):
-            for noise in config.noises:
-                for share in config.shares:
-                    for trusted in config.trusted:
-                        if config.train + trusted <= SIZES[data]:
-                            for seed in config.seeds:
-                                yield Cell(data, model, noise, share, trusted, seed)
+    @property
+    def name(self) -> str:
+        """Identifies the unit."""
+        return ", ".join(f"{key} {value}" for key, value in self._asdict().items())
 
 
-def run(config: Config, path: Path, resume: bool = True) -> list[Record]:
-    """One record for each problem and method; finished ones are kept in the file `path`."""
-    have = [method for method in METHODS if method is not methods.cleanlab or installed()]
-    planned = [(cell, method) for cell in cells(config) for method in have]
-    trainings = Trainings(path, resume, len(planned))
-    records = list[Record]()
-    for cell, method in planned:
-        found = trainings(f"{cell}: {method.__name__}", functools.partial(judge, config, cell, method))
-        scores = found["f1"].items()
-        records += [{**cell._asdict(), "method": name, "f1": f1, "seconds": found["seconds"]} for name, f1 in scores]
-    return records
+def units(config: Config, rows: Sequence[Row]) -> list[Unit]:
+    """All problems that the data suffice for, with every way; cleanlab only where it is installed."""
+    ways = [way for way in WAYS if way != "cleanlab" or importlib.util.find_spec("cleanlab")]
+    return [
+        Unit(data, model, *case, config.train, config.iterations)
+        for data in config.data
+        for model in MODELS[data]
+        for case in itertools.product(config.noises, config.shares, config.trusted, config.seeds, ways)
+        if model in config.models and config.train + case[2] <= SIZES[data]
+    ]
 
 
-def installed() -> bool:
-    """Whether cleanlab is there to compare with."""
-    return importlib.util.find_spec("cleanlab") is not None
-
-
-def judge(config: Config, cell: Cell, method: Callable[..., methods.Suspected]) -> Record:
-    """The F1 scores of what a method suspects, and its seconds."""
-    labels = load(cell.data, config.train, cell.trusted, cell.noise, cell.share, cell.seed)
+def compute(unit: Unit, output: Path) -> Row:
+    """The F1 scores of what a way suspects, one for each of its variants, and its seconds."""
+    labels = load(unit.data, unit.train, unit.trusted, unit.noise, unit.share, unit.seed)
     began = time.perf_counter()
-    suspected = method(functools.partial(build, cell.data, cell.model, cell.seed), labels, cell.seed, config.iterations)
+    suspected = WAYS[unit.way](
+        functools.partial(build, unit.data, unit.model, unit.seed), labels, unit.seed, unit.iterations
+    )
     seconds = time.perf_counter() - began
-    return {"f1": {name: methods.f1(which, labels.wrong) for name, which in suspected.items()}, "seconds": seconds}
+    scores = {name: methods.f1(which, labels.wrong) for name, which in suspected.items()}
+    return {"unit": unit.name, **unit._asdict(), "scores": scores, "seconds": seconds}
+
+
+def results(config: Config, rows: Sequence[Row]) -> list[Row]:
+    """A row {data, model, noise, share, trusted, seed, seconds, method, f1} for each variant of a way."""
+    about = ("data", "model", "noise", "share", "trusted", "seed", "seconds")
+    return [
+        {key: row[key] for key in about} | {"method": name, "f1": f1} for row in rows for name, f1 in row["scores"].items()
+    ]

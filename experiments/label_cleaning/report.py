@@ -5,46 +5,56 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
-from experiments.common.results import write_text
-from experiments.label_cleaning.experiment import Record
-
-
-def write(output: Path, records: Sequence[Record]) -> str:
-    """Writes the table; returns what to print."""
-    text = f"{table(records)}\n{means(records)}\n{seconds(records)}\n"
-    write_text(output / "table.md", text)
-    return text
+from experiments.common.pool import Row
+from experiments.common.study import Caption, Study
+from experiments.common.tables import Table, distinct, groups, mean, where
+from experiments.label_cleaning.experiment import PRESETS, Config, compute, results, units
 
 
-def table(records: Sequence[Record]) -> str:
+def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
+    """All tables in one file."""
+    return {"table.md": f"{table(rows)}\n{means(rows)}\n{seconds(rows)}\n"}
+
+
+def table(rows: Sequence[Row]) -> str:
     """F1 of each problem and method; the best of each row is bold."""
-    methods = list(dict.fromkeys(r["method"] for r in records))
-    lines = [f"| data | model | noise | trusted | {' | '.join(methods)} |", "|---" * (4 + len(methods)) + "|"]
-    keys = ("data", "model", "noise", "share", "trusted")
-    for key in dict.fromkeys(tuple(r[k] for k in keys) for r in records):
-        own = [r for r in records if tuple(r[k] for k in keys) == key]
-        scores = {m: float(np.mean([r["f1"] for r in own if r["method"] == m])) for m in methods}
-        best = max(scores.values())
-        cells = [f"**{score:.3f}**" if score == best else f"{score:.3f}" for score in scores.values()]
-        data, model, noise, share, trusted = key
-        lines.append(f"| {data} | {model} | {share:.0%} {noise} | {trusted} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    methods = distinct(rows, "method")
+    made = Table("data", "model", "noise", "trusted", *methods)
+    for group in groups(rows, "data", "model", "noise", "share", "trusted"):
+        scores = [mean(where(group, method=method), "f1") for method in methods]
+        cells = [f"**{score:.3f}**" if score == max(scores) else f"{score:.3f}" for score in scores]
+        first = group[0]
+        made.add(first["data"], first["model"], f"{first['share']:.0%} {first['noise']}", first["trusted"], *cells)
+    return str(made)
 
 
-def means(records: Sequence[Record]) -> str:
+def means(rows: Sequence[Row]) -> str:
     """Mean F1 of each method over the problems with the same number of trusted examples."""
-    methods = list(dict.fromkeys(r["method"] for r in records))
-    lines = [f"| trusted | {' | '.join(methods)} |", "|---" * (1 + len(methods)) + "|"]
-    for trusted in sorted({r["trusted"] for r in records}):
-        own = [[r["f1"] for r in records if (r["trusted"], r["method"]) == (trusted, method)] for method in methods]
-        lines.append(f"| {trusted:,} | {' | '.join(f'{np.mean(scores):.3f}' for scores in own)} |")
-    return "\n".join(lines) + "\n"
+    methods = distinct(rows, "method")
+    made = Table("trusted", *methods)
+    for trusted in sorted(distinct(rows, "trusted")):
+        scores = (mean(where(rows, trusted=trusted, method=method), "f1") for method in methods)
+        made.add(f"{trusted:,}", *(f"{score:.3f}" for score in scores))
+    return str(made)
 
 
-def seconds(records: Sequence[Record]) -> str:
+def seconds(rows: Sequence[Row]) -> str:
     """Mean seconds of each method."""
-    methods = list(dict.fromkeys(r["method"] for r in records))
-    means = {m: np.mean([r["seconds"] for r in records if r["method"] == m]) for m in methods}
-    return "Seconds, on average: " + "; ".join(f"{m} {value:.1f}" for m, value in means.items()) + "."
+    means = (f"{method} {mean(where(rows, method=method), 'seconds'):.1f}" for method in distinct(rows, "method"))
+    return f"Seconds, on average: {'; '.join(means)}."
+
+
+STUDY = Study(
+    "label_cleaning",
+    "Wrong labels, with few or many trusted ones",
+    "Learned weights and refits find wrong labels, compared with what users do otherwise.",
+    Config,
+    PRESETS,
+    units,
+    compute,
+    tables,
+    lambda config, rows, output: {},
+    {"table.md": Caption("F1 of the labels suspected, and means for each number of trusted examples")},
+    results,
+    preset_help="full: two data sets, two models each; quick: few examples of one data set.",
+)

@@ -9,6 +9,10 @@ from experiments.benchmarks import peers
 from experiments.cleaning_compared import report as cleaning_compared
 from experiments.common.study import Study
 from experiments.complexity import slopes
+from experiments.discounts import report as discounts
+from experiments.keras_real_time import report as keras_real_time
+from experiments.keras_tasks import report as keras_tasks
+from experiments.label_cleaning import report as label_cleaning
 from experiments.learned_schedule import report as learned_schedule
 from experiments.speech_settings import report as speech_settings
 from experiments.task_difficulty import report as task_difficulty
@@ -132,32 +136,10 @@ EXPERIMENTS = (
         (Piece("curves.png", "Accuracies, validation error and hyperparameters against training steps"),),
         digits_table, "At the end of the training",
     ),
-    Experiment(
-        "keras_real_time", "A Keras model in real time",
-        "A CNN is trained once from a bad learning rate, compared with the best of many random trials.",
-        (
-            Piece("table.md", "Test accuracy and seconds of each method; means over seeds"),
-            Piece("learning_rates.png", "Learning rate and validation loss while the CNN trains"),
-        ),
-        flags=" --preset=quick",
-    ),
-    Experiment(
-        "keras_tasks", "Ten Keras tasks",
-        "The learning rate of small models of many kinds is tuned while they train, compared with what users do otherwise.",
-        (
-            Piece("scores.md", "Test scores in per cent; means over seeds"),
-            Piece("differences.md", "Differences of test scores ± standard errors, and times"),
-            Piece("rates.png", "Learning rates and validation losses, bounded, along the trainings of the first seed"),
-        ),
-        flags=" --preset=quick",
-    ),
+    _of(keras_real_time.STUDY),
+    _of(keras_tasks.STUDY),
     _of(cleaning_compared.STUDY),
-    Experiment(
-        "label_cleaning", "Wrong labels, with few or many trusted ones",
-        "Learned weights and refits find wrong labels, compared with what users do otherwise.",
-        (Piece("table.md", "F1 of the labels suspected, and means for each number of trusted examples"),),
-        flags=" --preset=quick",
-    ),
+    _of(label_cleaning.STUDY),
     _of(learned_schedule.STUDY),
     Experiment(
         "complexity", "What a hypergradient costs (paper, Appendix A)",
@@ -210,16 +192,7 @@ EXPERIMENTS = (
         ),
         flags=" --preset=quick",
     ),
-    Experiment(
-        "discounts", "How far a hypergradient looks back",
-        "Discounts of the sensitivity in real time, with and without carry, compared by validation loss.",
-        (
-            Piece("table.md", "Validation loss and test accuracy; means over seeds ± half the range"),
-            Piece("changes.md", "Changes of the validation loss relative to discount 1 with carry, in per cent"),
-            Piece("discounts.png", "Learning rate and validation loss along the trainings"),
-        ),
-        flags=" --preset=quick",
-    ),
+    _of(discounts.STUDY),
     Experiment(
         "error_against_cost", "Error against cost",
         "How near each method comes to the hypergradient at the solution, in which time and memory, beside other libraries.",

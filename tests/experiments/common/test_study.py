@@ -41,7 +41,7 @@ COMPUTED = []
 
 def compute(unit, output):
     COMPUTED.append(unit.name)
-    return {"unit": unit.name, "seed": unit.seed, "score": unit.seed / 10}
+    return {"unit": unit.name, "seed": unit.seed, "score": unit.seed / 10, "seconds": 2.0, "curve": [0, 1]}
 
 
 def tables(config, rows, output):
@@ -53,7 +53,7 @@ def tables(config, rows, output):
 STUDY = Study(
     "example", "An example", "What it is about.", Config, {"full": Config(), "quick": Config((0,))}, units, compute, tables,
     lambda config, rows, output: {"scores": plt.figure()}, {"table.md": Caption("Scores")},
-    lambda config, rows: [{"seed": row["seed"], "score": row["score"]} for row in rows],
+    lambda config, rows: rows if len(rows) > 1 else [], omitted=("curve",), timing=("seconds",),
 )  # fmt: skip
 
 
@@ -76,8 +76,14 @@ def test_results_tables_and_figures_are_written(tmp_path):
     assert text.startswith("| seeds | score |\n|---|---|\n| 3 | 0.07 |")
     content = json.loads((tmp_path / "results.json").read_text())
     assert (content["experiment"], content["results"][2]) == ("example", {"seed": 1, "score": 0.1})
+    assert content["timing"] == {"seconds": [2.0] * 3}
     assert (tmp_path / "table.md").read_text() in text
     assert (tmp_path / "scores.png").stat().st_size > 1000
+
+
+def test_nothing_is_written_while_there_are_no_results(tmp_path):
+    assert "rows.jsonl has 1 rows, which are not enough to show" in study.write(STUDY, Config(), [{"seed": 0}], tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_rows_of_an_earlier_version_are_refused_with_a_sentence(tmp_path):

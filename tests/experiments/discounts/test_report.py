@@ -19,7 +19,7 @@ def records(digits=0.8, phones=0.9, best=1.0):
             factor, kept = 1.0, 1.0
             if choice == CHALLENGER:
                 factor, kept = (digits if problem in DIGITS else phones) * (1 + 0.01 * seed), best
-            scale = (2.0 if problem == DIGITS[0] else 1.0) + 0.1 * seed
+            scale = (2.0 if problem == next(iter(DIGITS)) else 1.0) + 0.1 * seed
             curves = {"values": [scale, scale * factor], "rates": [0.1, 0.2]}
             row = {"problem": problem, "seed": seed, **choice._asdict(), "final": scale * factor, "best": scale * kept}
             rows.append({**row, "test": 0.5, **curves})
@@ -49,14 +49,10 @@ def test_the_default_changes_only_by_the_rule(factors, changed):
     assert report.conclusion(records(**factors)).endswith(verdict)
 
 
-def test_the_report(tmp_path, monkeypatch):
-    figures = []
-    monkeypatch.setattr(report.figures, "save_figure", lambda figure, path: figures.append((figure, path)))
-    text = report.write(tmp_path, CONFIG, records())
-    assert f"| {DIGITS[0]} | {CHALLENGER} | 1.697 ± 0.098 | 2.100 ± 0.100 | 50.00 ± 0.00 |" in text
-    assert (tmp_path / "conclusion.txt").read_text().strip() in text
-    ((figure, path),) = figures
-    assert path == tmp_path / "discounts"
+def test_the_tables_and_the_figure(tmp_path):
+    texts = report.tables(CONFIG, records(), tmp_path)
+    assert f"| {next(iter(DIGITS))} | {CHALLENGER} | 1.697 ± 0.098 | 2.100 ± 0.100 | 50.00 ± 0.00 |" in texts["table.md"]
+    (figure,) = report.figures(CONFIG, records(), tmp_path).values()
     assert [len(axis.lines) for axis in figure.axes] == [len(settings(CONFIG))] * 6
     assert figure.axes[0].lines[1].get_label() == str(CHALLENGER)
     plt.close(figure)

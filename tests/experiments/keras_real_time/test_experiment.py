@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from data.errors import DataError
+from experiments.common.study import rows_of, write
 from experiments.keras_real_time import experiment as comparison
 from experiments.keras_real_time import report
 
@@ -23,26 +24,14 @@ def test_draws_are_within_their_ranges_and_spread_over_them():
         assert np.std(logs) == pytest.approx(width / 12**0.5, rel=0.1)
 
 
-def test_a_stopped_run_resumes_after_the_last_finished_training(tmp_path, monkeypatch):
+def test_the_tuner_starts_from_rates_that_are_wrong_relative_to_the_best_trial(tmp_path, monkeypatch):
     config = dataclasses.replace(QUICK, train=100, validation=50, trials=2)
-    trained, interrupted = [], False
-
-    def fake(config, seed, digits, hypers):
-        nonlocal interrupted
-        if len(trained) == 4 and not interrupted:
-            interrupted = True
-            raise KeyboardInterrupt
-        trained.append(hypers)
-        return {**hypers, "validation": 0.9, "test": 0.8, "seconds": 10.0}
-
-    monkeypatch.setattr(comparison, "train_with_keras", fake)
-    monkeypatch.setattr(comparison, "train_in_real_time", fake)
-    with pytest.raises(KeyboardInterrupt):
-        comparison.run(config, tmp_path / "trainings.json")
-    records = comparison.run(config, tmp_path / "trainings.json")
-    assert len(trained) == 8, "no training ran twice"
-    assert [r["ratio"] for r in records] == [1.0, 0.5, 0.5] * 2
-    assert records[1]["learning_rate"] == pytest.approx(0.01 * records[0]["learning_rate"])
+    monkeypatch.setattr(comparison, "train", lambda unit: {"validation": 0.9, "test": 0.8, "seconds": 10.0})
+    rows = rows_of(report.STUDY, config, tmp_path)
+    assert len(rows) == 8
+    rows = comparison.results(config, rows)
+    assert [row["ratio"] for row in rows] == [1.0, 0.5, 0.5] * 2
+    assert rows[1]["learning_rate"] == pytest.approx(0.01 * rows[0]["learning_rate"])
 
 
 def test_settings_that_leave_no_test_digits_are_refused():
@@ -54,10 +43,29 @@ def test_settings_that_leave_no_test_digits_are_refused():
 @pytest.mark.slow
 def test_everything_on_few_digits(tmp_path):
     config = dataclasses.replace(QUICK, train=300, validation=100, epochs=1, batch_size=20, trials=2, hyper_batch=5)
-    records = comparison.run(config, tmp_path / "trainings.json")
-    assert [r["number_of_hypers"] for r in records] == [1, 1, 1, 3, 3, 3]
-    for record in records:
-        assert 0 <= record["test"] <= 1
-        assert record["seconds"] > 0
-    assert report.write(tmp_path, records, config) == (tmp_path / "table.md").read_text()
+    rows = rows_of(report.STUDY, config, tmp_path)
+    text = write(report.STUDY, config, rows, tmp_path)
+    assert [row["number_of_hypers"] for row in comparison.results(config, rows)] == [1, 1, 1, 3, 3, 3]
+    for row in rows:
+        assert 0 <= row["test"] <= 1
+        assert row["seconds"] > 0
+    assert (tmp_path / "table.md").read_text() in text
     assert (tmp_path / "learning_rates.png").stat().st_size > 10_000
+
+
+def test_the_table_has_means_over_the_seeds_compared_with_the_search():
+    rows = [
+        {
+            "seed": seed,
+            "number_of_hypers": 1,
+            "method": method,
+            "test": test + (1 + method.startswith("random")) * seed / 100,
+            "seconds": seconds,
+            "ratio": seconds / 100,
+        }
+        for seed in (0, 1)
+        for method, test, seconds in (("random search, 20 trials", 0.95, 100.0), ("real time, a start", 0.94, 20.0))
+    ]
+    lines = report.table(rows).splitlines()
+    assert lines[2] == "| 1 | random search, 20 trials | 96.00 | +0.00 | +0.00 | 100.0 | 1.00 |"
+    assert lines[3] == "| 1 | real time, a start | 94.50 | -1.50 | -2.00 | 20.0 | 0.20 |"

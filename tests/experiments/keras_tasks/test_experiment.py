@@ -1,38 +1,29 @@
-"""The comparison on ten tasks: what is trained, that a stopped run resumes, and what the tables say."""
+"""The comparison on ten tasks: what is trained, and what the tables say."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 
+from experiments.common.study import rows_of, write
 from experiments.keras_tasks import experiment, report, trainings
-from experiments.keras_tasks.experiment import PRESETS, STARTS, Config, run
+from experiments.keras_tasks.experiment import PRESETS, STARTS, Config
+from experiments.keras_tasks.report import STUDY
 from experiments.keras_tasks.tasks import DEVELOPMENT
 
 FEW = dataclasses.replace(PRESETS["quick"], tasks=("breast cancer",), trials=3)
 
 
-def test_every_method_runs_once_from_the_same_protocol_and_a_stopped_run_resumes(tmp_path, monkeypatch):
+def test_every_method_trains_once_by_the_same_protocol(tmp_path, monkeypatch):
     trained = []
-
-    class Fake:
-        def __init__(self, *args):
-            pass
-
-        def __call__(self, rate, plan="constant"):
-            trained.append((plan, rate))
-            if len(trained) == 5:
-                raise KeyboardInterrupt
-            return {"validation": 1.0}
-
-    monkeypatch.setattr(experiment, "KerasFits", Fake)
-    monkeypatch.setattr(experiment, "tuned", lambda *args, **settings: trained.append(("tuner", args[4])) or {})
-    with pytest.raises(KeyboardInterrupt):
-        run(FEW, tmp_path / "trainings.json")
-    baselines = run(FEW, tmp_path / "trainings.json", tuner=False)
+    monkeypatch.setattr(experiment, "fits", lambda *case: lambda rate, plan: trained.append((plan, rate)) or {})
+    monkeypatch.setattr(experiment, "tuned", lambda *args: trained.append(("tuner", args[4])) or {})
+    without_tuner = dataclasses.replace(FEW, tuner=False)
+    baselines = rows_of(STUDY, without_tuner, tmp_path)
     assert len(baselines) == 5 + 2 + 3
-    records = run(FEW, tmp_path / "trainings.json")
-    assert len(trained) - 1 == len(records) == 5 + 2 + 3 + 3, "no training ran twice"
+    assert STUDY.results(without_tuner, baselines) == []
+    rows = rows_of(STUDY, FEW, tmp_path)
+    assert len(trained) == len(rows) == 5 + 2 + 3 + 3, "no training ran twice"
     rates = {plan: sorted(rate for p, rate in trained if p == plan) for plan in ("cosine", "plateau", "tuner")}
     assert rates["cosine"] == rates["plateau"] == [0.001]
     assert rates["tuner"] == pytest.approx(sorted(0.001 * start for start in STARTS))
@@ -43,9 +34,10 @@ def test_every_method_runs_once_from_the_same_protocol_and_a_stopped_run_resumes
 
 @pytest.mark.slow
 def test_a_quick_run_of_everything(tmp_path):
-    records = run(dataclasses.replace(FEW, trials=1), tmp_path / "trainings.json")
-    assert all(np.isfinite(record["test"]) and record["seconds"] > 0 for record in records)
-    assert "breast cancer" in report.write(tmp_path, records)
+    config = dataclasses.replace(FEW, trials=1)
+    rows = rows_of(STUDY, config, tmp_path)
+    assert all(np.isfinite(row["test"]) and row["seconds"] > 0 for row in rows)
+    assert "breast cancer" in write(STUDY, config, rows, tmp_path)
     assert (tmp_path / "rates.png").exists()
 
 

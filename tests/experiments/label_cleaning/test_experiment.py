@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.label_cleaning import experiment, methods, report
-from experiments.label_cleaning.experiment import PRESETS, Cell, Config, cells, run
+from experiments.label_cleaning.experiment import PRESETS, Config, Unit, compute, results, units
 from experiments.label_cleaning.problems import build, load
 
 
@@ -31,7 +31,7 @@ def test_the_models_take_the_examples(data):
 
 
 def test_problems_for_which_there_are_too_few_examples_are_left_out():
-    sizes = {(cell.data, cell.trusted) for cell in cells(Config())}
+    sizes = {(unit.data, unit.trusted) for unit in units(Config(), ())}
     assert ("digits", 5_000) in sizes
     assert ("CIFAR features", 1_000) in sizes
     assert ("CIFAR features", 5_000) not in sizes
@@ -45,24 +45,23 @@ def test_f1_counts_both_kinds_of_mistakes():
 
 
 def test_every_problem_meets_every_method_and_the_best_of_a_row_is_bold(tmp_path, monkeypatch):
-    def one(build, labels, *_):
-        return {"a": labels.wrong, "b": np.ones(len(labels.wrong), bool)}
-
-    def other(build, labels, *_):
-        return {"c": np.zeros(len(labels.wrong), bool)}
-
-    monkeypatch.setattr(experiment, "METHODS", (one, other))
-    records = run(PRESETS["quick"], tmp_path / "trainings.json")
-    assert len(records) == len(list(cells(PRESETS["quick"]))) * 3
-    assert {r["f1"] for r in records if r["method"] == "a"} == {1.0}
-    assert {r["f1"] for r in records if r["method"] == "c"} == {0.0}
-    text = report.write(tmp_path, records)
+    ways = {
+        "one": lambda build, labels, *_: {"a": labels.wrong, "b": np.ones(len(labels.wrong), bool)},
+        "other": lambda build, labels, *_: {"c": np.zeros(len(labels.wrong), bool)},
+    }
+    monkeypatch.setattr(experiment, "WAYS", ways)
+    config = PRESETS["quick"]
+    rows = results(config, [compute(unit, tmp_path) for unit in units(config, ())])
+    assert len(rows) == 2 * 2 * 2 * 3, "models, kinds of noise, numbers of trusted examples, variants"
+    assert {row["f1"] for row in rows if row["method"] == "a"} == {1.0}
+    assert {row["f1"] for row in rows if row["method"] == "c"} == {0.0}
+    text = report.tables(config, rows, tmp_path)["table.md"]
     assert "| CIFAR features | linear | 20% uniform | 50 | **1.000** | 0." in text
     assert "| 200 | 1.000 | 0." in text
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [method for method in experiment.METHODS if method is not methods.cleanlab])
-def test_every_method_finds_wrong_labels(method):
-    cell = Cell("CIFAR features", "linear", "uniform", 0.3, 200, 0)
-    assert min(experiment.judge(Config(train=500, iterations=10), cell, method)["f1"].values()) > 0.6
+@pytest.mark.parametrize("way", [way for way in experiment.WAYS if way != "cleanlab"])
+def test_every_way_finds_wrong_labels(way, tmp_path):
+    row = compute(Unit("CIFAR features", "linear", "uniform", 0.3, 200, 0, way, train=500, iterations=10), tmp_path)
+    assert min(row["scores"].values()) > 0.6
