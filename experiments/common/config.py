@@ -104,6 +104,20 @@ def given_settings(config: type, flag_values: flags.FlagValues = FLAGS) -> dict[
     return {field.name: _converted(field, value, kind) for field, value, kind in values if value is not None}
 
 
+def described(config: Any, *omitted: str) -> str:
+    """All settings of a config but these, and but those that are None, for the name of a unit.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Config:
+    ...     steps: int = 50
+    ...     seeds: tuple[int, ...] = (0, 1)
+    >>> described(Config(), "seeds")
+    'steps 50'
+    """
+    kept = {name: value for name, value in dataclasses.asdict(config).items() if name not in omitted and value is not None}
+    return ", ".join(f"{name} {value}" for name, value in kept.items())
+
+
 class _Kind(NamedTuple):
     """The type of a field: that of one value, and whether the field is a tuple of them."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from experiments.averaged_seeds import report as averaged_seeds
 from experiments.benchmarks import peers
 from experiments.cleaning_compared import report as cleaning_compared
 from experiments.common.study import Study
@@ -213,15 +214,7 @@ EXPERIMENTS = (
         ),
         flags=" --preset=quick",
     ),
-    Experiment(
-        "averaged_seeds", "Tuned on one seed or on several",
-        "Hypers tuned on one random seed and on the average over eight, judged on fresh seeds.",
-        (
-            Piece("table.md", "Errors on fresh seeds; paired differences ± half a 95 % interval"),
-            Piece("fresh_seeds.png", "Validation error on fresh seeds, relative to the average over eight"),
-        ),
-        flags=" --preset=quick",
-    ),
+    _of(averaged_seeds.STUDY),
     Experiment(
         "online_weights", "A weight for each example, in one training",
         "Half of the training digits have a wrong label. Their weights are learned while the network trains.",

@@ -219,7 +219,7 @@ def seeds(directory):
     row = {"repetition": 0, "own_seeds": 0.61, "validation": 0.6264, "worst": 0.67, "failed": 0, "test": 0.62}
     row |= {"tuned_on": seeds_experiment.average_name(config), "trainings": 320, "test_accuracy": 0.8}
     rows = [{**row, "hypers": kind} for kind in seeds_experiment.KINDS]
-    fill(directory, "averaged_seeds", config, rows, {}, {"table.md": seeds_report.table(config, rows)}, ["fresh_seeds"])
+    fill(directory, "averaged_seeds", config, rows, {}, seeds_report.tables(config, rows, directory), ["fresh_seeds"])
 
 
 def online(directory):

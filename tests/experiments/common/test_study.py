@@ -53,7 +53,6 @@ def tables(config, rows, output):
 STUDY = Study(
     "example", "An example", "What it is about.", Config, {"full": Config(), "quick": Config((0,))}, units, compute, tables,
     lambda config, rows, output: {"scores": plt.figure()}, {"table.md": Caption("Scores")},
-    lambda config, rows: [{"seed": row["seed"], "score": row["score"]} for row in rows],
 )  # fmt: skip
 
 
@@ -80,9 +79,10 @@ def test_results_tables_and_figures_are_written(tmp_path):
     assert (tmp_path / "scores.png").stat().st_size > 1000
 
 
-def test_rows_of_an_earlier_version_are_refused_with_a_sentence(tmp_path):
-    (tmp_path / study.BEFORE).write_text("[]")
-    with pytest.raises(DataError, match=r"trainings\.json is from an earlier version.*--noresume"):
+@pytest.mark.parametrize("name", study.BEFORE)
+def test_rows_of_an_earlier_version_are_refused_with_a_sentence(name, tmp_path):
+    (tmp_path / name).write_text("[]")
+    with pytest.raises(DataError, match=rf"{name} is from an earlier version.*--noresume"):
         study.rows_of(STUDY, Config(), tmp_path)
 
 
@@ -95,7 +95,10 @@ def test_flags_choose_a_preset_and_a_fresh_start(tmp_path, monkeypatch):
     study.run_from_flags(STUDY)
     study.run_from_flags(STUDY)
     assert COMPUTED == ["0 False", "0 True"]
+    for name in study.BEFORE:
+        (tmp_path / name).write_text("")
     values(["example", "--preset=quick", "--noresume"])
     study.run_from_flags(STUDY)
     assert len(COMPUTED) == 4
     assert len(pool.read(tmp_path / pool.ROWS)) == 2
+    assert not any((tmp_path / name).exists() for name in study.BEFORE)
