@@ -10,6 +10,7 @@ from experiments.benchmarks import peers
 from experiments.cleaning_compared import report as cleaning_compared
 from experiments.common.study import Study
 from experiments.complexity import slopes
+from experiments.warm_cleaning import report as warm_cleaning
 
 Content = dict[str, Any]
 
@@ -196,15 +197,7 @@ EXPERIMENTS = (
         table=lambda content: slopes.table(content["results"]), caption="Log-log slopes of seconds",
         file="slopes.json", flags=" --slopes",
     ),
-    Experiment(
-        "warm_cleaning", "Warm hyper-cleaning",
-        "Implicit hypergradients that continue one training, compared with reverse mode from zero.",
-        (
-            Piece("table.md", "Validation error in the run and trained again, F1, test accuracy, seconds; means over seeds"),
-            Piece("objective.png", "Validation error in the run against updates of the weights"),
-        ),
-        flags=" --preset=quick",
-    ),
+    _of(warm_cleaning.STUDY),
     Experiment(
         "learning_to_learn", "Learning to learn",
         "An initialisation and learning rates from which a network learns a sinusoid in five steps.",

@@ -200,9 +200,8 @@ def warm(directory):
     """Warm hyper-cleaning."""
     row = {"E in the run": 0.4, "E trained again": 0.375, "F1": 0.9, "test accuracy": 0.9, "unsettled": 0.01, "seconds": 5.0}
     rows = [{"method": method, "l2": 1e-3, "seed": 0, **row} for method in warm_experiment.METHODS]
-    fill(
-        directory, "warm_cleaning", warm_experiment.Config(), rows, {}, {"table.md": warm_report.table(rows)}, ["objective"]
-    )
+    config = warm_experiment.Config()
+    fill(directory, "warm_cleaning", config, rows, {}, warm_report.tables(config, rows, directory), ["objective"])
 
 
 def learning(directory):
