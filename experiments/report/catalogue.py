@@ -10,6 +10,7 @@ from experiments.benchmarks import peers
 from experiments.cleaning_compared import report as cleaning_compared
 from experiments.common.study import Study
 from experiments.complexity import slopes
+from experiments.online_weights import report as online_weights
 from experiments.warm_cleaning import report as warm_cleaning
 
 Content = dict[str, Any]
@@ -208,16 +209,7 @@ EXPERIMENTS = (
         flags=" --preset=quick",
     ),
     _of(averaged_seeds.STUDY),
-    Experiment(
-        "online_weights", "A weight for each example, in one training",
-        "Half of the training digits have a wrong label. Their weights are learned while the network trains.",
-        (
-            Piece("table.md", "Errors, accuracies, and F1 of the digits doubted; means over seeds ± half the range"),
-            Piece("calibration.md", "How the settings were chosen"),
-            Piece("online_weights.png", "Validation error, weights and F1 against epochs"),
-        ),
-        flags=" --preset=quick",
-    ),
+    _of(online_weights.STUDY),
     Experiment(
         "discounts", "How far a hypergradient looks back",
         "Discounts of the sensitivity in real time, with and without carry, compared by validation loss.",
