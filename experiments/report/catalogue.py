@@ -10,6 +10,7 @@ from experiments.benchmarks import peers
 from experiments.cleaning_compared import report as cleaning_compared
 from experiments.common.study import Study
 from experiments.complexity import slopes
+from experiments.learning_to_learn import report as learning_to_learn
 from experiments.online_weights import report as online_weights
 from experiments.warm_cleaning import report as warm_cleaning
 
@@ -199,15 +200,7 @@ EXPERIMENTS = (
         file="slopes.json", flags=" --slopes",
     ),
     _of(warm_cleaning.STUDY),
-    Experiment(
-        "learning_to_learn", "Learning to learn",
-        "An initialisation and learning rates from which a network learns a sinusoid in five steps.",
-        (
-            Piece("table.md", "Mean squared error on fresh tasks before and after the steps, ± half a 95 % interval"),
-            Piece("adaptation.png", "A test task, and errors against steps"),
-        ),
-        flags=" --preset=quick",
-    ),
+    _of(learning_to_learn.STUDY),
     _of(averaged_seeds.STUDY),
     _of(online_weights.STUDY),
     Experiment(

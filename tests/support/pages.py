@@ -208,8 +208,8 @@ def learning(directory):
     """Learning to learn."""
     row = {"shots": 5, "adapted_by": learning_experiment.LEARNED, "rates": [0.0057], "less_than_pretrained": [2.0, 0.1]}
     rows = [{**row, "error": [3.1, 0.242], "half_interval": [0.2, 0.02], "ratio_to_pretrained": 0.108}]
-    texts = {"table.md": learning_report.table(rows, steps=1)}
-    fill(directory, "learning_to_learn", learning_experiment.Config(), rows, {}, texts, ["adaptation"])
+    config = learning_experiment.Config(steps=1)
+    fill(directory, "learning_to_learn", config, rows, {}, learning_report.tables(config, rows, directory), ["adaptation"])
 
 
 def seeds(directory):
