@@ -18,26 +18,26 @@ The protocol, fixed before the run:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import functools
+import itertools
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 import rfho2 as rf
 from experiments.averaged_seeds import problem
 from experiments.averaged_seeds.problem import Data, Seeds
-from experiments.common.config import setting
-from experiments.common.figures import slug
+from experiments.common import pool
+from experiments.common.config import described, setting
+from experiments.common.pool import Row
 from rfho2.core.types import Hypers
 
 RATE, SCHEDULE = KINDS = ("one learning rate", "a learning rate per step")
-ONE = "one seed"
+ONE, NOTHING = "one seed", "nothing"
 GUESSING = float(np.log(10))
 ROLES = ("tuning", "fresh")
-
-Row = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,12 +63,6 @@ class Config:
     first_repetition: int = setting(0, "Number of the first repetition.", at_least=0)
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """What a single run depends on, apart from the repetition, which its directory is named after."""
-        omitted = ("repetitions", "first_repetition", "fresh_seeds")
-        return {name: value for name, value in dataclasses.asdict(self).items() if name not in omitted}
-
-    @property
     def sizes(self) -> tuple[int, ...]:
         """Units of each layer."""
         return (problem.HALVED, self.hidden, 10)
@@ -81,23 +75,42 @@ class Tuning(NamedTuple):
     """How hypers are tuned.
 
     Attributes:
+      name: what the table calls it.
       seeds: seeds in each hypergradient.
+      iterations: hyper-iterations.
       fresh: whether each hyper-iteration has seeds of its own.
-      lengths: hyper-iterations by the name of the result.
     """
 
+    name: str
     seeds: int
-    fresh: bool
-    lengths: dict[str, int]
+    iterations: int
+    fresh: bool = False
+
+
+class Unit(NamedTuple):
+    """What a row depends on."""
+
+    config: Config
+    repetition: int
+    kind: str
+    tuning: Tuning
+
+    @property
+    def name(self) -> str:
+        """Identifies the unit."""
+        settings = described(self.config, "repetitions", "first_repetition")
+        return f"repetition {self.repetition}, {self.kind}, tuned on {self.tuning.name}; {settings}"
 
 
 def tunings(config: Config) -> list[Tuning]:
-    """One seed; the average; and what takes as many trainings as the average."""
+    """None, for the hypers before any tuning; one seed; the average; and what takes as many trainings as the average."""
     n, few = config.seeds, config.hyper_iterations
     return [
-        Tuning(1, False, {ONE: few, f"one seed, {n} times as long": n * few}),
-        Tuning(n, False, {average_name(config): few}),
-        Tuning(1, True, {f"a fresh seed each time, {n} times as long": n * few}),
+        Tuning(NOTHING, 0, 0),
+        Tuning(ONE, 1, few),
+        Tuning(f"one seed, {n} times as long", 1, n * few),
+        Tuning(average_name(config), n, few),
+        Tuning(f"a fresh seed each time, {n} times as long", 1, n * few, fresh=True),
     ]
 
 
@@ -106,70 +119,55 @@ def average_name(config: Config) -> str:
     return f"{config.seeds} seeds"
 
 
+def units(config: Config, rows: Sequence[Row]) -> list[Unit]:
+    """Each repetition, kind of hypers and tuning."""
+    repetitions = range(config.first_repetition, config.first_repetition + config.repetitions)
+    return [Unit(config, *which) for which in itertools.product(repetitions, KINDS, tunings(config))]
+
+
+def compute(unit: Unit, output: Path) -> Row:
+    """The errors of the tuned hypers on fresh seeds; also what a tuning knows: the error on its seeds, and scalar hypers."""
+    hypers, (data, errors) = initial_hypers(unit.config, unit.kind), _judge(unit.config, unit.repetition)
+    row: Row = {"unit": unit.name, "repetition": unit.repetition, "hypers": unit.kind, "tuned_on": unit.tuning.name}
+    if unit.tuning.iterations:
+        result = tune(unit, data, pool.checkpoints(unit, output))
+        hypers = result.hypers
+        row |= {"trainings": unit.tuning.seeds * unit.tuning.iterations, "own_seeds": result.history[-1]["value"]}
+        row["tuned"] = {name: float(value) for name, value in hypers.items() if value.shape.rank == 0}
+    return row | judged(errors(hypers))
+
+
+@functools.lru_cache(maxsize=1)
+def _judge(config: Config, repetition: int) -> tuple[Data, Callable[[Hypers], np.ndarray]]:
+    """The digits of a repetition, and the errors of hypers on its fresh seeds."""
+    data = problem.halved(problem.digits(config.train, config.validation, config.test, repetition))
+    fresh = Seeds(_stream(repetition, "fresh"))
+    return data, problem.errors(data, fresh, config.batch_size, config.steps, config.sizes, config.fresh_seeds)
+
+
 def initial_hypers(config: Config, kind: str) -> Hypers:
     """Where every tuning starts."""
     rates = np.full((config.steps,) if kind == SCHEDULE else (), config.learning_rate, np.float32)
     return {"learning rate": rates, "momentum": config.momentum, "l2 0": config.l2, "l2 1": config.l2}
 
 
-def tune(
-    config: Config,
-    data: Data,
-    kind: str,
-    tuning: Tuning,
-    repetition: int,
-    directory: Path | None = None,
-    resume: bool = True,
-) -> dict[str, rf.Result]:
-    """The result of each length of a tuning: the hypers, and the validation error on its own seeds."""
-    seeds = Seeds(_stream(repetition, "tuning"), None if tuning.fresh else tuning.seeds)
+def tune(unit: Unit, data: Data, directory: Path | None = None) -> rf.Result:
+    """The hypers, and the validation error on the seeds that they are tuned on; a stopped tuning resumes."""
+    config, tuning = unit.config, unit.tuning
+    seeds = Seeds(_stream(unit.repetition, "tuning"), None if tuning.fresh else tuning.seeds)
     engine = rf.reverse(problem.problem(data, seeds, config.batch_size, config.steps), jit_compile=False)
     if tuning.seeds > 1:
         engine = rf.average(engine, tuning.seeds, together=True)
-    start = initial_hypers(config, kind)
+    start = initial_hypers(config, unit.kind)
     rates = {name: config.momentum_rate if name == "momentum" else config.relative_rate for name in start}
     by_factors = [name for name in start if name != "momentum"]
     optimizer = rf.projected_adam(rates, {"momentum": rf.Box(0.0, 0.99)}, log_scale=by_factors)
     tuner = rf.HyperOptimizer(engine, optimizer, on_divergence="backtrack", clip=config.clip)
-    weights, results = seeds.weights(config.sizes), {}
-    for name, iterations in tuning.lengths.items():
-        place = directory and directory / slug(name)  # not one for all: a longer run has lost where the shorter one ended
-        results[name] = tuner.run(weights, start, iterations, place, resume, checkpoint_every=20)
-    return results
+    return tuner.run(seeds.weights(config.sizes), start, tuning.iterations, directory, checkpoint_every=20)
 
 
 def _stream(repetition: int, role: str) -> int:
     return len(ROLES) * repetition + ROLES.index(role)
-
-
-def run(config: Config, output: Path | None = None, resume: bool = True) -> list[Row]:
-    """A row for each repetition, kind of hypers and tuning, and one for the hypers before any tuning."""
-    rows = []
-    with tqdm(total=config.repetitions * len(KINDS) * len(tunings(config)), unit="tuning") as bar:
-        for repetition in range(config.first_repetition, config.first_repetition + config.repetitions):
-            data = problem.halved(problem.digits(config.train, config.validation, config.test, repetition))
-            fresh = Seeds(_stream(repetition, "fresh"))
-            errors = problem.errors(data, fresh, config.batch_size, config.steps, config.sizes, config.fresh_seeds)
-            for kind in KINDS:
-                about = {"repetition": repetition, "hypers": kind}
-                rows.append({**about, "tuned_on": "nothing", **judged(errors(initial_hypers(config, kind)))})
-                for tuning in tunings(config):
-                    directory = output and output / "runs" / _directory(repetition, kind, tuning)
-                    results = tune(config, data, kind, tuning, repetition, directory, resume)
-                    rows += [{**about, **_own(tuning, r, results[r]), **judged(errors(results[r].hypers))} for r in results]
-                    bar.update()
-    return rows
-
-
-def _directory(repetition: int, kind: str, tuning: Tuning) -> str:
-    return slug(f"{repetition}-{kind}-{tuning.seeds}-{'fresh' if tuning.fresh else 'fixed'}")
-
-
-def _own(tuning: Tuning, name: str, result: rf.Result) -> Row:
-    """What a tuning knows: its trainings, the validation error on its own seeds, and the scalar hypers."""
-    scalars = {name: float(value) for name, value in result.hypers.items() if value.shape.rank == 0}
-    trainings = tuning.seeds * tuning.lengths[name]
-    return {"tuned_on": name, "trainings": trainings, "own_seeds": result.history[-1]["value"], "tuned": scalars}
 
 
 def judged(measured: np.ndarray) -> Row:
@@ -184,10 +182,3 @@ def judged(measured: np.ndarray) -> Row:
         "test_accuracy": float(accuracy.mean()),
         "failed": int(failed.sum()),
     }
-
-
-def columns(rows: list[Row], kind: str, key: str) -> Iterator[tuple[str, np.ndarray]]:
-    """The values of a key over the repetitions, for each tuning of a kind of hypers."""
-    chosen = [row for row in rows if row["hypers"] == kind]
-    for name in dict.fromkeys(row["tuned_on"] for row in chosen):
-        yield name, np.array([row.get(key, np.nan) for row in chosen if row["tuned_on"] == name])

@@ -104,10 +104,18 @@ def given_settings(config: type, flag_values: flags.FlagValues = FLAGS) -> dict[
     return {field.name: _converted(field, value, kind) for field, value, kind in values if value is not None}
 
 
-def settings_text(config: Any, *without: str) -> str:
-    """The settings as text, but some: what the name of a unit says about everything else that its row depends on."""
-    settings = dataclasses.asdict(config).items()
-    return ", ".join(f"{name} {value}" for name, value in settings if name not in without)
+def described(config: Any, *omitted: str) -> str:
+    """All settings of a config but these, and but those that are None, for the name of a unit.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Config:
+    ...     steps: int = 50
+    ...     seeds: tuple[int, ...] = (0, 1)
+    >>> described(Config(), "seeds")
+    'steps 50'
+    """
+    kept = {name: value for name, value in dataclasses.asdict(config).items() if name not in omitted and value is not None}
+    return ", ".join(f"{name} {value}" for name, value in kept.items())
 
 
 class _Kind(NamedTuple):

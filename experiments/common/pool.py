@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import hashlib
 import json
 import multiprocessing
 import os
@@ -20,7 +21,7 @@ SINGLE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THRE
 
 
 class Unit(Protocol):
-    """What a row depends on: all of it is in the name."""
+    """What a row depends on: all of it is in the name. A progress bar shows the name up to the first semicolon."""
 
     @property
     def name(self) -> str:
@@ -56,7 +57,7 @@ def run(units: Iterable[Unit], compute: Callable[[Any, Path], Row], output: Path
 def _one_by_one(units: list[Unit], compute: Callable[[Any, Path], Row], output: Path) -> Generator[Row, None, None]:
     with tqdm(units, unit="run") as bar:
         for unit in bar:
-            bar.set_description(unit.name)
+            bar.set_description(unit.name.split(";")[0])
             yield compute(unit, output)
 
 
@@ -87,6 +88,11 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
     finally:
         for name in added:
             del os.environ[name]
+
+
+def checkpoints(unit: Unit, output: Path) -> Path:
+    """The folder for the checkpoints of a unit, which `afresh` removes."""
+    return output / "checkpoints" / hashlib.sha256(unit.name.encode()).hexdigest()[:16]
 
 
 def afresh(output: Path) -> None:

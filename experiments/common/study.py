@@ -21,9 +21,10 @@ from experiments.common.config import define_flags, from_flags
 from experiments.common.figures import save_figure
 from experiments.common.pool import Row, Unit
 from experiments.common.results import write_results, write_text
+from experiments.common.tables import without
 
 FLAGS = flags.FLAGS
-BEFORE = "trainings.json"  # where several studies kept their rows up to version 1.0.0
+BEFORE = ("trainings.json", "settings.json")  # beside rows or runs in other forms, up to version 1.0.0
 
 
 class Caption(NamedTuple):
@@ -54,7 +55,7 @@ class Study(NamedTuple):
       captions: of the files, in the order of the page.
       results: (config, rows) -> what results.json, tables and figures are made from; the rows themselves by default. If
         there are none yet, nothing else is written.
-      omitted: keys of the results that results.json leaves out, because rows.jsonl has them and they are long.
+      recorded: results -> those that results.json has; by default all of them. The names of their units are left out.
       timing: keys of the results that results.json keeps apart, because they differ between two runs.
       preset_help: what `--help` says about the presets.
       workers: processes that compute side by side with one thread each; None computes in this process with all threads.
@@ -72,7 +73,7 @@ class Study(NamedTuple):
     figures: Callable[[Any, list[Row], Path], Mapping[str, plt.Figure]]
     captions: Mapping[str, Caption]
     results: Callable[[Any, list[Row]], list[Row]] = lambda config, rows: rows
-    omitted: tuple[str, ...] = ()
+    recorded: Callable[[list[Row]], list[Row]] = lambda results: results
     timing: tuple[str, ...] = ()
     preset_help: str = "The settings to start from; other flags change single ones."
     workers: int | None = None
@@ -98,15 +99,17 @@ def run_from_flags(study: Study) -> str:
     study.check(config)
     if not FLAGS.resume:
         pool.afresh(output)
-        (output / BEFORE).unlink(missing_ok=True)
+        for name in BEFORE:
+            (output / name).unlink(missing_ok=True)
     return write(study, config, rows_of(study, config, output, FLAGS.workers if study.workers else None), output)
 
 
 def rows_of(study: Study, config: Any, output: Path, workers: int | None = None) -> list[Row]:
     """The rows of all units, read where the output folder has them, and computed otherwise."""
-    if (output / BEFORE).exists() and not (output / pool.ROWS).exists():
+    earlier = [output / name for name in BEFORE if (output / name).exists()]
+    if earlier and not (output / pool.ROWS).exists():
         raise DataError(
-            f"{output / BEFORE} is from an earlier version, which kept rows in another form; choose another --output_dir, "
+            f"{earlier[0]} is from an earlier version, which kept rows in another form; choose another --output_dir, "
             f"or start afresh with --noresume."
         )
     rows: list[Row] = []
@@ -122,10 +125,9 @@ def write(study: Study, config: Any, rows: list[Row], output: Path) -> str:
     results = study.results(config, rows)
     if not results:
         return f"{output / pool.ROWS} has {len(rows)} rows, which are not enough to show."
-    aside = {"unit", *study.omitted, *study.timing}
-    kept = [{key: value for key, value in row.items() if key not in aside} for row in results]
-    timing = {key: [row[key] for row in results] for key in study.timing}
-    write_results(output / "results.json", study.name, config, kept, timing)
+    recorded = study.recorded(results)
+    timing = {key: [row[key] for row in recorded] for key in study.timing}
+    write_results(output / "results.json", study.name, config, without(recorded, "unit", *study.timing), timing)
     tables = study.tables(config, results, output)
     for name, text in tables.items():
         write_text(output / name, text)

@@ -19,6 +19,15 @@ def where(rows: Iterable[Row], **values: Any) -> list[Row]:
     return [row for row in rows if all(row[key] == value for key, value in values.items())]
 
 
+def without(rows: Iterable[Row], *keys: str) -> list[Row]:
+    """The rows without these keys.
+
+    >>> without([{"seed": 0, "loss": 0.5}], "loss")
+    [{'seed': 0}]
+    """
+    return [{key: value for key, value in row.items() if key not in keys} for row in rows]
+
+
 def distinct(rows: Iterable[Row], *keys: str) -> list[Any]:
     """The different values of a key, or tuples of several keys, in the order of their first row.
 

@@ -23,7 +23,7 @@ import numpy as np
 
 import rfho2 as rf
 from data.speech import timit
-from experiments.common.config import setting, settings_text
+from experiments.common.config import described, setting
 from experiments.common.pool import Row
 from experiments.keras_real_time import experiment as keras_real_time
 from experiments.keras_real_time.experiment import LOSS, STARTS
@@ -99,7 +99,7 @@ class Unit(NamedTuple):
     @property
     def name(self) -> str:
         """Identifies the unit."""
-        further = settings_text(self.config, "discounts", "seeds", "phone_seeds", "cache_dir")
+        further = described(self.config, "discounts", "seeds", "phone_seeds", "cache_dir")
         return f"{self.problem}, seed {self.seed}, {self.choice}; {further}"
 
 

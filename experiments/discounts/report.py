@@ -12,7 +12,7 @@ from experiments.common.figures import add_grids, colours
 from experiments.common.pool import Row
 from experiments.common.statistics import interval
 from experiments.common.study import Caption, Study
-from experiments.common.tables import Table, column, distinct, groups, spread, where
+from experiments.common.tables import Table, column, distinct, groups, spread, where, without
 from experiments.discounts.experiment import DEFAULT, PHONES, PRESETS, Config, Setting, compute, units
 
 
@@ -118,6 +118,6 @@ STUDY = Study(
         "changes.md": Caption("Changes of the validation loss relative to discount 1 with carry, in per cent"),
         "discounts.png": Caption("Learning rate and validation loss along the trainings"),
     },
-    omitted=("values", "rates"),
+    recorded=lambda rows: without(rows, "values", "rates"),
     preset_help="full: four discounts, three seeds on digits, two on phones; quick: carry or not, short.",
 )

@@ -22,7 +22,7 @@ import numpy as np
 import rfho2 as rf
 from data import mnist
 from data.errors import DataError
-from experiments.common.config import setting, settings_text
+from experiments.common.config import described, setting
 from experiments.common.pool import Row
 from experiments.common.tables import groups, where
 
@@ -115,7 +115,7 @@ class Unit(NamedTuple):
     @property
     def name(self) -> str:
         """Identifies the unit."""
-        return f"seed {self.seed}, {self.run}, {self.hypers}; {settings_text(self.config, 'seeds', 'trials')}"
+        return f"seed {self.seed}, {self.run}, {self.hypers}; {described(self.config, 'seeds', 'trials')}"
 
 
 def units(config: Config, rows: Sequence[Row]) -> list[Unit]:

@@ -13,7 +13,7 @@ import numpy as np
 from experiments.common.figures import add_grids
 from experiments.common.pool import Row
 from experiments.common.study import Caption, Study
-from experiments.common.tables import Table, distinct, groups, mean, where
+from experiments.common.tables import Table, distinct, groups, mean, where, without
 from experiments.keras_tasks.experiment import PRESETS, RANDOM, STARTS, TUNER, Config, compute, units
 
 DEFAULT, FIVE, SEARCH = "Keras's default", "best of five rates", "best of random trials"
@@ -151,6 +151,6 @@ STUDY = Study(
         "rates.png": Caption("Learning rates and validation losses, bounded, along the trainings of the first seed"),
     },
     lambda config, rows: rows if config.tuner else [],
-    omitted=("way",),
+    recorded=lambda rows: without(rows, "way"),
     preset_help="development: five tasks; frozen: the other five; quick: two tasks for two epochs.",
 )

@@ -19,22 +19,23 @@ The protocol, fixed before the run:
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 import rfho2 as rf
-from experiments.common import statistics
-from experiments.common.config import setting
+from experiments.common import pool, statistics
+from experiments.common.config import described, setting
 from experiments.common.plain_training import fixed, plain_training
+from experiments.common.pool import Row
 from experiments.learning_to_learn import model
 from experiments.learning_to_learn.model import Params
-from experiments.learning_to_learn.tasks import Family
+from experiments.learning_to_learn.tasks import INPUTS, Family, Task
 from rfho2.core.types import Hypers
 
 LEARNED, RATES_ONLY, PRETRAINED, RANDOM = METHODS = (
@@ -45,6 +46,8 @@ LEARNED, RATES_ONLY, PRETRAINED, RANDOM = METHODS = (
 )
 CHECKPOINT_EVERY = 500  # hyper-iterations, each of which takes milliseconds
 BLOCK = 100  # steps of pretraining between two rows of its history, at most
+SHOWN_AMPLITUDE = 2.0  # the figure shows the first test task whose amplitude is at least this
+SHOWN_INPUTS = np.linspace(*INPUTS, 200, dtype=np.float32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,12 +77,6 @@ class Config:
     shown_steps: int = setting(10, "Steps on the test tasks that the figure shows.", at_least=1)
     seed: int = setting(0, "Seed of tasks and weights.", at_least=0)
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What a single run depends on, apart from the number of points, which its directory is named after."""
-        omitted = ("shots", "hyper_iterations", "rate_iterations", "test_tasks", "shown_steps")
-        return {name: value for name, value in dataclasses.asdict(self).items() if name not in omitted}
-
     def family(self, part: str, shots: int) -> Family:
         """The tasks of a part."""
         return Family(part, self.seed, shots, self.queries if part == "training" else self.test_queries)
@@ -87,9 +84,17 @@ class Config:
 
 PRESETS = {"full": Config(), "quick": Config(hyper_iterations=800, rate_iterations=200, test_tasks=300)}
 
-Row = dict[str, Any]
-Callbacks = Callable[[str, Path | None], Sequence[rf.Callback]]
-"""(title, directory of the run) -> callbacks for the run."""
+
+class Unit(NamedTuple):
+    """What some rows depend on."""
+
+    config: Config
+    shots: int
+
+    @property
+    def name(self) -> str:
+        """Identifies the unit."""
+        return f"{self.shots} points; {described(self.config, 'shots')}"
 
 
 class Method(NamedTuple):
@@ -99,51 +104,68 @@ class Method(NamedTuple):
     rates: Hypers
 
 
-class Outcome(NamedTuple):
-    """Rows of the results file; the methods by (number of points, name); the seconds that each run took."""
-
-    results: list[Row]
-    methods: dict[tuple[int, str], Method]
-    timing: dict[str, float]
+def units(config: Config, rows: Sequence[Row]) -> list[Unit]:
+    """One for each number of points."""
+    return [Unit(config, shots) for shots in config.shots]
 
 
-def learn(
-    config: Config,
-    shots: int,
-    start: Method,
-    learned_initialisation: bool,
-    callbacks: Sequence[rf.Callback],
-    directory: Path | None,
-    resume: bool = True,
-) -> Method:
+def compute(unit: Unit, output: Path) -> Row:
+    """A row for each method, all on the same test tasks; two of them with the curves that the figure shows."""
+    config, shots = unit
+    errors = errors_by_step(config.family("test", shots), config.test_tasks, config.shown_steps)
+    methods = methods_for(config, shots, pool.checkpoints(unit, output))
+    measured = {name: errors(*method) for name, method in methods.items()}
+    rows = [_row(config, shots, name, methods[name], measured[name], measured[PRETRAINED]) for name in methods]
+    family, k = shown_task(config, shots)
+    for row in rows:
+        if row["adapted_by"] in (LEARNED, PRETRAINED):
+            curves = predictions(methods[row["adapted_by"]], family.task(k), config.steps, SHOWN_INPUTS)
+            row["curves"] = [curve.tolist() for curve in curves]
+    return {"unit": unit.name, "methods": rows}
+
+
+def methods_for(config: Config, shots: int, directory: Path) -> dict[str, Method]:
+    """Trains everything that learns from a number of points; a stopped training resumes."""
+    weights = model.random_weights(config.hidden, config.seed)
+    pretrained = calibrated(config, shots, pretrain(config, shots, weights, directory / "pretraining"))
+    start = Method(weights, model.layer_rates(weights, config.first_rate))
+    return {
+        LEARNED: learn(config, shots, start, True, directory / "learning_to_learn"),
+        RATES_ONLY: learn(config, shots, pretrained, False, directory / "learning_rates"),
+        PRETRAINED: pretrained,
+        RANDOM: calibrated(config, shots, weights),
+    }
+
+
+def learn(config: Config, shots: int, start: Method, learned_initialisation: bool, directory: Path) -> Method:
     """Tunes the rates, and the initialisation too if it is learned, from where `start` has them."""
     problem = model.adaptation(config.family("training", shots), config.steps, learned_initialisation)
     hypers = {**start.weights, **start.rates} if learned_initialisation else dict(start.rates)
     hyper_rates = {name: config.relative_rate if name in start.rates else config.hyper_rate for name in hypers}
     optimizer = rf.projected_adam(hyper_rates, log_scale=list(start.rates))
     engine = rf.average(rf.reverse(problem), config.tasks, together=True)
+    callbacks = _callbacks(shots, directory)
     tuner = rf.HyperOptimizer(engine, optimizer, callbacks, on_divergence="backtrack", clip=config.clip)
     iterations = config.hyper_iterations if learned_initialisation else config.rate_iterations
-    result = tuner.run(start.weights, hypers, iterations, directory, resume, checkpoint_every=CHECKPOINT_EVERY)
+    result = tuner.run(start.weights, hypers, iterations, directory, checkpoint_every=CHECKPOINT_EVERY)
     tuned = {**start.weights, **result.hypers}
     return Method({name: tuned[name] for name in start.weights}, {name: tuned[name] for name in start.rates})
 
 
-def pretrain(
-    config: Config,
-    shots: int,
-    weights: Params,
-    callbacks: Sequence[rf.Callback],
-    directory: Path | None,
-    resume: bool = True,
-) -> Params:
+def pretrain(config: Config, shots: int, weights: Params, directory: Path) -> Params:
     """Trains the weights on the tasks of `learn`, a step for each of its hyper-iterations."""
     problem = model.joint_training(config.family("training", shots), config.tasks)
     block = math.gcd(BLOCK, config.hyper_iterations)
-    tuner = rf.HyperOptimizer(plain_training(problem, block, jit_compile=False), fixed, callbacks)
+    tuner = rf.HyperOptimizer(plain_training(problem, block, jit_compile=False), fixed, _callbacks(shots, directory))
     blocks = config.hyper_iterations // block
-    result = tuner.run(weights, {"rate": config.pretraining_rate}, blocks, directory, resume)
+    result = tuner.run(weights, {"rate": config.pretraining_rate}, blocks, directory)
     return problem.dynamics.params(result.state)
+
+
+def _callbacks(shots: int, directory: Path) -> list[rf.Callback]:
+    """A progress bar, and the history as a table."""
+    title = directory.name.replace("_", " ")
+    return [rf.ProgressBar(description=f"{title}, {shots} points"), rf.CSVLogger(directory / "history.csv")]
 
 
 def errors_by_step(family: Family, tasks: int, steps: int) -> Callable[[Params, Hypers], np.ndarray]:
@@ -171,47 +193,6 @@ def calibrated(config: Config, shots: int, weights: Params) -> Method:
     return Method(weights, candidates[int(np.argmin(np.nan_to_num(means, nan=np.inf)))])
 
 
-def methods_for(
-    config: Config, shots: int, callbacks: Callbacks, output: Path | None, resume: bool, timing: dict[str, float]
-) -> dict[str, Method]:
-    """Trains everything that learns from a number of points."""
-    weights = model.random_weights(config.hidden, config.seed)
-
-    def timed(name: str, train: Callable[..., Any], *arguments: Any) -> Any:
-        directory = output and output / "runs" / f"{name}-{shots}-points".replace(" ", "-")
-        began = time.perf_counter()
-        trained = train(config, shots, *arguments, callbacks(f"{name}, {shots} points", directory), directory, resume)
-        timing[f"{name}, {shots} points"] = time.perf_counter() - began
-        return trained
-
-    pretrained = calibrated(config, shots, timed("pretraining", pretrain, weights))
-    start = Method(weights, model.layer_rates(weights, config.first_rate))
-    return {
-        LEARNED: timed("learning to learn", learn, start, True),
-        RATES_ONLY: timed("learning rates", learn, pretrained, False),
-        PRETRAINED: pretrained,
-        RANDOM: calibrated(config, shots, weights),
-    }
-
-
-def run(
-    config: Config,
-    callbacks: Callbacks = lambda title, directory: (),
-    output: Path | None = None,
-    resume: bool = True,
-) -> Outcome:
-    """All methods, for each number of points."""
-    outcome = Outcome([], {}, {})
-    for shots in config.shots:
-        methods = methods_for(config, shots, callbacks, output, resume, outcome.timing)
-        errors = errors_by_step(config.family("test", shots), config.test_tasks, config.shown_steps)
-        measured = {name: errors(*method) for name, method in methods.items()}
-        for name, method in methods.items():
-            outcome.methods[shots, name] = method
-            outcome.results.append(_row(config, shots, name, method, measured[name], measured[PRETRAINED]))
-    return outcome
-
-
 def _row(config: Config, shots: int, name: str, method: Method, errors: np.ndarray, pretrained: np.ndarray) -> Row:
     """Means over the test tasks, and how they compare with the pretrained network's after the steps."""
     intervals = [statistics.interval(column) for column in errors.T]
@@ -225,3 +206,19 @@ def _row(config: Config, shots: int, name: str, method: Method, errors: np.ndarr
         "ratio_to_pretrained": float(np.mean(after) / np.mean(reference)),
         "less_than_pretrained": list(statistics.interval(reference - after)),
     }
+
+
+def shown_task(config: Config, shots: int) -> tuple[Family, int]:
+    """The first test task that is not too flat to see, by its amplitude alone."""
+    family = config.family("test", shots)
+    return family, next(k for k in itertools.count() if float(family.task(k).amplitude) >= SHOWN_AMPLITUDE)
+
+
+def predictions(method: Method, task: Task, steps: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The outputs of the network at x before and after the steps on a task."""
+    descent = model.descent()
+    weights = method.weights
+    for t in range(steps):
+        weights = descent.step(weights, method.rates, task.support, tf.constant(t))
+    before, after = (model.outputs(w, tf.constant(x[:, None]))[:, 0].numpy() for w in (method.weights, weights))
+    return before, after

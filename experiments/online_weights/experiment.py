@@ -5,7 +5,7 @@ derivative of the error on 5,000 clean validation digits with respect to all 5,0
 [0, 1]. The other methods are the same training, from the same initial network and with the same minibatches, with weights
 that are held.
 
-The protocol, fixed before the run and carried out by `run`:
+The protocol, fixed before the run and carried out by `units`:
 
 1. On a calibration seed that no result is from, the learning rate is the one at which training with all weights 1, stopped
    early, reaches the lowest validation error. It is the baseline that it serves, and all methods use it.
@@ -19,19 +19,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 import rfho2 as rf
 from data import mnist
-from experiments.common import networks
-from experiments.common.config import setting
+from experiments.common import networks, pool
+from experiments.common.config import described, setting
 from experiments.common.figures import slug
 from experiments.common.plain_training import fixed, plain_training
+from experiments.common.pool import Row
+from experiments.data_hyper_cleaning import experiment as cleaning
 from rfho2.core.types import Hypers, Nest
 
 ONLINE, ONES, ORACLE = "learned online", "all 1", "oracle: 0 for wrong labels"
@@ -39,10 +41,8 @@ AGAIN = "those learned online, held"
 INSTEAD = "all 1, on the validation digits"
 KEPT, RIGHT = f"{INSTEAD} and those not doubted", f"{INSTEAD} and those with right labels"
 DOUBTED = 0.5  # an example whose weight is below is taken to have a wrong label
-
-Row = dict[str, Any]
-History = list[dict[str, float]]
-Load = Callable[[int], mnist.NoisySplit]
+BINS = np.linspace(0, 1, 21)  # of the histogram of the weights
+COURSE = ("value", "mean weight, right", "mean weight, wrong", "F1")  # what the figure shows of a history
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,22 +71,64 @@ PRESETS = {
 }
 
 
-class Choice(NamedTuple):
-    """The settings that calibration chooses."""
+class Unit(NamedTuple):
+    """What a row depends on.
 
+    Attributes:
+      step: of the protocol.
+      hyper_batch, hyper_rate: None where the weights do not move.
+    """
+
+    config: Config
+    step: int
+    seed: int
     learning_rate: float
-    hyper_batch: int
-    hyper_rate: float
+    hyper_batch: int | None = None
+    hyper_rate: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Identifies the unit."""
+        chosen = {"learning rate": self.learning_rate, "hyper-batch": self.hyper_batch, "hyper-rate": self.hyper_rate}
+        tried = ", ".join(f"{key} {value}" for key, value in chosen.items() if value is not None)
+        candidates = ("learning_rates", "hyper_batches", "hyper_rates", "calibration_seed", "seeds")
+        return f"step {self.step}, seed {self.seed}, {tried}; {described(self.config, *candidates)}"
 
 
-class Outcome(NamedTuple):
-    """Rows of the comparison; the validation errors of the calibration; histories by (method, seed); weights by seed."""
+def units(config: Config, rows: Sequence[Row]) -> list[Unit]:
+    """The protocol: each step waits for the rows of the steps before. Where there is only one setting, nothing is tried."""
+    rates = [Unit(config, 1, config.calibration_seed, rate) for rate in config.learning_rates]
+    rate = _chosen(rates, rows)
+    if rate is None:
+        return rates
+    settings = itertools.product(config.hyper_batches, config.hyper_rates)
+    pairs = [Unit(config, 2, config.calibration_seed, rate.learning_rate, *pair) for pair in settings]
+    pair = _chosen(pairs, rows)
+    tried = [unit for candidates in (rates, pairs) if len(candidates) > 1 for unit in candidates]
+    return tried if pair is None else [*tried, *(pair._replace(step=3, seed=seed) for seed in config.seeds)]
 
-    choice: Choice
-    calibration: list[Row]
-    rows: list[Row]
-    histories: dict[tuple[str, int], History]
-    weights: dict[int, np.ndarray]
+
+def _chosen(candidates: list[Unit], rows: Sequence[Row]) -> Unit | None:
+    """The candidate with the lowest validation error, if they have been tried; the only one need not be."""
+    if len(candidates) == 1:
+        return candidates[0]
+    errors = {row["unit"]: row["validation error"] for row in rows if row["step"] < 3}
+    return min(candidates, key=lambda unit: errors[unit.name]) if candidates[0].name in errors else None
+
+
+def compute(unit: Unit, output: Path) -> Row:
+    """The validation error of a setting, or the rows of a comparison."""
+    directory, training = pool.checkpoints(unit, output), trainer(unit.config, unit.learning_rate, unit.seed)
+    row: Row = {"unit": unit.name, "step": unit.step, "learning rate": unit.learning_rate}
+    row |= {"hyper-batch": unit.hyper_batch, "hyper-rate": unit.hyper_rate}
+    if unit.step == 3:
+        return row | {"compared": compare(unit, training, directory)}
+    title = unit.name.split(";")[0]
+    if unit.step == 2:
+        result = training.online(unit, title, directory, detect=False)
+        return row | {"validation error": result.history[-1]["value"]}
+    held = training.held(np.ones(len(training.data.noisy)), title, directory)
+    return row | {"validation error": float(_best(held).value)}
 
 
 def cross_entropies(p: networks.Params, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -120,40 +162,32 @@ def training_problem(config: Config, data: mnist.NoisySplit, learning_rate: floa
 class Trainer:
     """Trains one network on one split with one learning rate: `held` with fixed weights, `online` with weights that move."""
 
-    def __init__(
-        self,
-        config: Config,
-        data: mnist.NoisySplit,
-        learning_rate: float,
-        seed: int,
-        output: Path | None = None,
-        jit_compile: bool | None = None,
-    ):
-        self.config, self.data, self.output = config, data, output
+    def __init__(self, config: Config, data: mnist.NoisySplit, learning_rate: float, seed: int):
+        self.config, self.data = config, data
         self.problem = training_problem(config, data, learning_rate, seed)
         self.params = networks.layers((784, config.hidden, mnist.CLASSES), np.random.default_rng(seed))
         self.epoch = len(data.train.labels) // config.batch_size
-        self._plain = plain_training(self.problem, self.epoch, jit_compile)
-        self._windows = functools.cache(lambda steps: rf.real_time(self.problem, steps, None, jit_compile, mode="reverse"))
+        self._plain = plain_training(self.problem, self.epoch)
+        self._windows = functools.cache(lambda steps: rf.real_time(self.problem, steps, mode="reverse"))
 
-    def held(self, weights: np.ndarray, name: str) -> rf.Result:
+    def held(self, weights: np.ndarray, name: str, directory: Path) -> rf.Result:
         """Training with these weights; its history has one row for each epoch."""
-        return self._run(name, self._plain, fixed, weights, self.epoch, None)
+        tuner = rf.HyperOptimizer(self._plain, fixed, [rf.ProgressBar((), name)])
+        return self._run(tuner, weights, self.epoch, directory / slug(name))
 
-    def online(self, hyper_batch: int, hyper_rate: float, name: str, detect: bool = True) -> rf.Result:
+    def online(self, unit: Unit, name: str, directory: Path, detect: bool = True) -> rf.Result:
         """Training that moves the weights; `detect` adds to the history how well they detect the wrong labels."""
-        engine = self._windows(hyper_batch)
-        update = rf.projected_adam(hyper_rate, {"weights": rf.Box(0.0, 1.0)})
-        weights = np.full(len(self.data.noisy), self.config.start, np.float32)
-        return self._run(name, engine, update, weights, hyper_batch, self._detection if detect else None)
+        assert unit.hyper_batch is not None
+        assert unit.hyper_rate is not None
+        update = rf.projected_adam(unit.hyper_rate, {"weights": rf.Box(0.0, 1.0)})
+        metrics = self._detection if detect else None
+        tuner = rf.HyperOptimizer(self._windows(unit.hyper_batch), update, [rf.ProgressBar((), name)], metrics)
+        weights = np.full(len(self.data.noisy), self.config.start)
+        return self._run(tuner, weights, unit.hyper_batch, directory / slug(name))
 
-    def _run(
-        self, name: str, engine: Any, update: rf.HyperUpdate, weights: np.ndarray, steps: int, metrics: Any
-    ) -> rf.Result:
-        tuner = rf.HyperOptimizer(engine, update, [rf.ProgressBar((), name)], metrics)
+    def _run(self, tuner: rf.HyperOptimizer, weights: np.ndarray, steps: int, directory: Path) -> rf.Result:
         hypers = {"weights": tf.cast(weights, tf.float32)}
         iterations = max(1, self.config.epochs * self.epoch // steps)
-        directory = self.output and self.output / slug(name)
         return tuner.run(self.params, hypers, iterations, directory, checkpoint_every=iterations)
 
     def _detection(self, state: Nest, hypers: Hypers, k: int) -> Row:
@@ -162,7 +196,7 @@ class Trainer:
         return {name: float(mean) for name, mean in means.items()} | {"F1": f1(weights < DOUBTED, noisy)}
 
     def judge(self, result: rf.Result) -> Row:
-        """Validation error and test accuracy of the last state, and of the one with the lowest validation error."""
+        """Validation error and test accuracy of the last state, and of the one with the lowest validation error; history."""
         last, best = (self.problem.dynamics.params(state) for state in (result.state, _best(result).state))
         return {
             "validation error": result.history[-1]["value"],
@@ -170,6 +204,7 @@ class Trainer:
             "test accuracy": accuracy(last, self.data.test),
             "best test accuracy": accuracy(best, self.data.test),
             "seconds": result.history[-1]["seconds"],
+            "history": {key: [row[key] for row in result.history] for key in COURSE if key in result.history[0]},
         }
 
 
@@ -190,34 +225,10 @@ def f1(doubted: np.ndarray, noisy: np.ndarray) -> float:
     return float(2 * np.sum(doubted & noisy) / (np.sum(doubted) + np.sum(noisy)))
 
 
-def calibrate(
-    config: Config, data: mnist.NoisySplit, output: Path | None, jit_compile: bool | None
-) -> tuple[Choice, list[Row]]:
-    """Steps 1 and 2 of the protocol: the settings chosen, and the validation error of each one tried.
-
-    Where there is only one setting, nothing is tried.
-    """
-    rate, tried = config.learning_rates[0], []
-    trainer = functools.cache(lambda rate: Trainer(config, data, rate, config.calibration_seed, output, jit_compile))
-    if len(config.learning_rates) > 1:
-        for r in config.learning_rates:
-            best = _best(trainer(r).held(np.ones(len(data.noisy)), f"learning rate {r:g}"))
-            tried.append({"learning rate": r, "validation error": float(best.value)})
-        rate = _lowest(tried)["learning rate"]
-    pairs = list(itertools.product(config.hyper_batches, config.hyper_rates))
-    if len(pairs) == 1:
-        return Choice(rate, *pairs[0]), tried
-    online = []
-    for steps, hyper_rate in pairs:
-        result = trainer(rate).online(steps, hyper_rate, f"hyper-batch {steps}, hyper-rate {hyper_rate:g}", detect=False)
-        value = result.history[-1]["value"]
-        online.append({"hyper-batch": steps, "hyper-rate": hyper_rate, "validation error": value})
-    chosen = _lowest(online)
-    return Choice(rate, chosen["hyper-batch"], chosen["hyper-rate"]), tried + online
-
-
-def _lowest(tried: list[Row]) -> Row:
-    return min(tried, key=lambda row: row["validation error"])
+@functools.lru_cache(maxsize=1)
+def trainer(config: Config, learning_rate: float, seed: int) -> Trainer:
+    """The trainer of one seed: units in a row share what it has compiled."""
+    return Trainer(config, cleaning.load("embedded", seed), learning_rate, seed)
 
 
 def _best(result: rf.Result) -> rf.Best:
@@ -225,48 +236,27 @@ def _best(result: rf.Result) -> rf.Best:
     return result.best
 
 
-def run(config: Config, load: Load, output: Path | None = None, jit_compile: bool | None = None) -> Outcome:
-    """Calibration, then every method on every seed; `load` maps a seed to its digits."""
-    places = output and output / "runs"
-    seed = config.calibration_seed
-    choice, calibration = calibrate(config, load(seed), places and places / "calibration", jit_compile)
-    outcome = Outcome(choice, calibration, [], {}, {})
-    for seed in config.seeds:
-        compare(config, load(seed), seed, outcome, places and places / f"seed-{seed}", jit_compile)
-    return outcome
-
-
-def compare(
-    config: Config, data: mnist.NoisySplit, seed: int, outcome: Outcome, output: Path | None, jit_compile: bool | None
-) -> None:
-    """Adds the rows of one seed."""
-    rate, hyper_batch, hyper_rate = outcome.choice
-
-    def make(split: mnist.NoisySplit) -> Trainer:
-        return Trainer(config, split, rate, seed, output, jit_compile)
-
-    trainer = make(data)
-    online = trainer.online(hyper_batch, hyper_rate, ONLINE)
+def compare(unit: Unit, training: Trainer, directory: Path) -> list[Row]:
+    """The rows of one seed; that of the weights learned online has their histogram."""
+    data = training.data
+    online = training.online(unit, ONLINE, directory)
     weights = online.hypers["weights"].numpy()
     held = {ONES: np.ones_like(weights), ORACLE: ~data.noisy, AGAIN: weights}
-    results = {ONLINE: online} | {name: trainer.held(values, name) for name, values in held.items()}
-    detected = {ONLINE: detection(weights, data.noisy)}
-    for method, result in results.items():
-        outcome.rows.append({"method": method, "seed": seed, **trainer.judge(result), **detected.get(method, {})})
-        outcome.histories[method, seed] = result.history
-    outcome.weights[seed] = weights
-    outcome.rows.extend(
-        {"method": method, "seed": seed, "test accuracy": test} for method, test in fits(make, data, weights)
-    )
+    results = {ONLINE: online} | {name: training.held(values, name, directory) for name, values in held.items()}
+    rows = [{"method": method, "seed": unit.seed, **training.judge(result)} for method, result in results.items()]
+    rows[0] |= detection(weights, data.noisy)
+    rows[0]["weights"] = [np.histogram(weights[which], BINS)[0].tolist() for which in (~data.noisy, data.noisy)]
+    tests = fits(lambda split: Trainer(unit.config, split, unit.learning_rate, unit.seed), data, weights, directory)
+    return rows + [{"method": method, "seed": unit.seed, "test accuracy": test} for method, test in tests]
 
 
 def fits(
-    make: Callable[[mnist.NoisySplit], Trainer], data: mnist.NoisySplit, weights: np.ndarray
+    make: Callable[[mnist.NoisySplit], Trainer], data: mnist.NoisySplit, weights: np.ndarray, directory: Path
 ) -> Iterator[tuple[str, float]]:
     """Method and test accuracy of trainings on the validation digits too, which then cannot choose among states."""
     for method, kept in {INSTEAD: np.zeros_like(data.noisy), KEPT: weights >= DOUBTED, RIGHT: ~data.noisy}.items():
         both = zip(data.train, data.validation, strict=True)
         digits = mnist.Digits(*(np.concatenate([part[kept], clean]) for part, clean in both))
         fit = make(data._replace(train=digits))
-        state = fit.held(np.ones(len(digits.labels)), method).state
+        state = fit.held(np.ones(len(digits.labels)), method, directory).state
         yield method, accuracy(fit.problem.dynamics.params(state), data.test)

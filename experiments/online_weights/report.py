@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from data.mnist import NoisySplit
-from experiments.common import figures
-from experiments.common.results import write_text
-from experiments.online_weights.experiment import DOUBTED, ONES, ONLINE, ORACLE, Config, Outcome, Row
+from experiments.common.figures import add_grids
+from experiments.common.pool import Row
+from experiments.common.study import Caption, Study
+from experiments.common.tables import Table, distinct, spread, where, without
+from experiments.online_weights.experiment import BINS, DOUBTED, ONES, ONLINE, ORACLE, PRESETS, Config, compute, units
 
-METHODS = {ONLINE: "tab:blue", ONES: "tab:red", ORACLE: "tab:green"}
 COLUMNS = {
     "validation error": (1, 3),
     "best validation error": (1, 3),
@@ -26,70 +27,75 @@ TITLES = (
 )  # fmt: skip
 
 
-def write(output: Path, config: Config, outcome: Outcome, split: NoisySplit) -> str:
-    """Writes the tables and the figure; returns what to print. `split` is that of the first seed."""
-    main, chosen = table(outcome.rows), calibration_table(outcome)
-    write_text(output / "table.md", main)
-    write_text(output / "calibration.md", chosen)
-    draw(config, outcome, split, output / "online_weights")
-    return f"{chosen}\n{main}\nWritten to {output}: table.md, calibration.md, online_weights.png, results.json."
+def tables(config: Config, results: Sequence[Row], output: Path) -> dict[str, str]:
+    """How the settings were chosen, and the comparison."""
+    return {"calibration.md": calibration_table(results), "table.md": table(compared(results))}
 
 
-def table(rows: list[Row]) -> str:
+def compared(results: Sequence[Row]) -> list[Row]:
+    """The rows of all comparisons, one for each seed and method."""
+    return [row for seed in where(results, step=3) for row in seed["compared"]]
+
+
+def table(rows: Sequence[Row]) -> str:
     """One line per method: means over the seeds ± half the range."""
-    lines = [f"| {' | '.join(TITLES)} |", "|---" * len(TITLES) + "|"]
-    for method in dict.fromkeys(row["method"] for row in rows):
-        own = [row for row in rows if row["method"] == method]
-        cells = [_spread([row[name] for row in own if name in row], *form) for name, form in COLUMNS.items()]
-        lines.append(f"| {method} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    made = Table(*TITLES)
+    for method in distinct(rows, "method"):
+        cells = []
+        for name, (scale, places) in COLUMNS.items():
+            values = [row[name] for row in where(rows, method=method) if name in row]
+            cells.append(spread(scale * np.array(values), places) if values else "-")
+        made.add(method, *cells)
+    return str(made)
 
 
-def calibration_table(outcome: Outcome) -> str:
+def calibration_table(results: Sequence[Row]) -> str:
     """The validation error of each setting that was tried, in the order of the protocol."""
-    lines = ["| step | setting | validation error |", "|---|---|---|"]
-    rate, hyper_batch, hyper_rate = outcome.choice
-    for row in outcome.calibration:
-        if "learning rate" in row:
-            step, name, chosen = 1, f"learning rate {row['learning rate']:g}", row["learning rate"] == rate
-        else:
-            step, name = 2, f"hyper-batch {row['hyper-batch']}, hyper-rate {row['hyper-rate']:g}"
-            chosen = (row["hyper-batch"], row["hyper-rate"]) == (hyper_batch, hyper_rate)
-        lines.append(f"| {step} | {name}{', chosen' if chosen else ''} | {row['validation error']:.3f} |")
-    return "\n".join(lines) + "\n"
+    made, chosen = Table("step", "setting", "validation error"), where(results, step=3)[0]
+    for row in results:
+        if row["step"] < 3:
+            keys = ["learning rate"] if row["step"] == 1 else ["hyper-batch", "hyper-rate"]
+            name = ", ".join(f"{key} {row[key]:g}" for key in keys)
+            mark = ", chosen" if all(row[key] == chosen[key] for key in keys) else ""
+            made.add(row["step"], name + mark, f"{row['validation error']:.3f}")
+    return str(made)
 
 
-def _spread(values: list[float], scale: float, digits: int) -> str:
-    if not values:
-        return "-"
-    scaled = scale * np.array(values)
-    mean = f"{np.mean(scaled):.{digits}f}"
-    return mean if len(values) == 1 else f"{mean} ± {np.ptp(scaled) / 2:.{digits}f}"
-
-
-def draw(config: Config, outcome: Outcome, split: NoisySplit, path: Path) -> None:
+def figures(config: Config, results: Sequence[Row], output: Path) -> dict[str, plt.Figure]:
     """Validation errors, mean weights and F1 against epochs, and the last weights, all of the first seed."""
-    seed = config.seeds[0]
+    rows = {row["method"]: row for row in where(compared(results), seed=config.seeds[0])}
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13.5, 4.2), layout="constrained")
-    for method, colour in METHODS.items():
-        left.plot(*_course(config, outcome, method, seed, "value"), color=colour, label=method)
+
+    def draw(axis: plt.Axes, method: str, key: str, **style: str) -> None:
+        values = rows[method]["history"][key]
+        axis.plot(config.epochs * (1 + np.arange(len(values))) / len(values), values, **style)
+
+    for method, colour in {ONLINE: "tab:blue", ONES: "tab:red", ORACLE: "tab:green"}.items():
+        draw(left, method, "value", color=colour, label=method)
     left.set(title="Error on the validation digits", xlabel="epochs", ylabel="cross-entropy", yscale="log")
-    for name, colour in (("mean weight, right", "tab:green"), ("mean weight, wrong", "tab:red")):
-        middle.plot(*_course(config, outcome, ONLINE, seed, name), color=colour, label=f"{name} labels")
-    middle.plot(
-        *_course(config, outcome, ONLINE, seed, "F1"), color="black", linestyle="--", label=f"F1, weight < {DOUBTED:g}"
-    )
+    for name, colour in {"mean weight, right": "tab:green", "mean weight, wrong": "tab:red"}.items():
+        draw(middle, ONLINE, name, color=colour, label=f"{name} labels")
+    draw(middle, ONLINE, "F1", color="black", linestyle="--", label=f"F1, weight < {DOUBTED:g}")
     middle.set(title="Weights learned online", xlabel="epochs", ylim=(0, 1.02))
-    parts = [outcome.weights[seed][~split.noisy], outcome.weights[seed][split.noisy]]
-    right.hist(parts, np.linspace(0, 1, 21), color=["tab:green", "tab:red"], label=["right labels", "wrong labels"])
+    style = {"color": ["tab:green", "tab:red"], "label": ["right labels", "wrong labels"]}
+    right.hist([(BINS[1:] + BINS[:-1]) / 2] * 2, BINS, weights=rows[ONLINE]["weights"], **style)
     right.set(title="After the training", xlabel="weight", ylabel="digits")
-    figures.add_grids((left, middle, right))
+    add_grids((left, middle, right))
     for axis in (left, middle, right):
         axis.legend()
-    figures.save_figure(figure, path)
+    return {"online_weights": figure}
 
 
-def _course(config: Config, outcome: Outcome, method: str, seed: int, name: str) -> tuple[np.ndarray, list[float]]:
-    """The epochs and the values of a quantity along a training."""
-    values = [row[name] for row in outcome.histories[method, seed]]
-    return config.epochs * (1 + np.arange(len(values))) / len(values), values
+STUDY = Study(
+    "online_weights",
+    "A weight for each example, in one training",
+    "Half of the training digits have a wrong label. Their weights are learned while the network trains.",
+    Config, PRESETS, units, compute, tables, figures,
+    {
+        "table.md": Caption("Errors, accuracies, and F1 of the digits doubted; means over seeds ± half the range"),
+        "calibration.md": Caption("How the settings were chosen"),
+        "online_weights.png": Caption("Validation error, weights and F1 against epochs"),
+    },
+    recorded=lambda results: without(compared(results), "history", "weights"),
+    preset_help="full: settings chosen on a calibration seed, three seeds; quick: one seed, six epochs.",
+)  # fmt: skip

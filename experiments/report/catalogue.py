@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from experiments.averaged_seeds import report as averaged_seeds
 from experiments.benchmarks import peers
 from experiments.cleaning_compared import report as cleaning_compared
 from experiments.common.study import Study
@@ -14,8 +15,11 @@ from experiments.keras_real_time import report as keras_real_time
 from experiments.keras_tasks import report as keras_tasks
 from experiments.label_cleaning import report as label_cleaning
 from experiments.learned_schedule import report as learned_schedule
+from experiments.learning_to_learn import report as learning_to_learn
+from experiments.online_weights import report as online_weights
 from experiments.speech_settings import report as speech_settings
 from experiments.task_difficulty import report as task_difficulty
+from experiments.warm_cleaning import report as warm_cleaning
 
 Content = dict[str, Any]
 
@@ -155,43 +159,10 @@ EXPERIMENTS = (
         table=lambda content: slopes.table(content["results"]), caption="Log-log slopes of seconds",
         file="slopes.json", flags=" --slopes",
     ),
-    Experiment(
-        "warm_cleaning", "Warm hyper-cleaning",
-        "Implicit hypergradients that continue one training, compared with reverse mode from zero.",
-        (
-            Piece("table.md", "Validation error in the run and trained again, F1, test accuracy, seconds; means over seeds"),
-            Piece("objective.png", "Validation error in the run against updates of the weights"),
-        ),
-        flags=" --preset=quick",
-    ),
-    Experiment(
-        "learning_to_learn", "Learning to learn",
-        "An initialisation and learning rates from which a network learns a sinusoid in five steps.",
-        (
-            Piece("table.md", "Mean squared error on fresh tasks before and after the steps, ± half a 95 % interval"),
-            Piece("adaptation.png", "A test task, and errors against steps"),
-        ),
-        flags=" --preset=quick",
-    ),
-    Experiment(
-        "averaged_seeds", "Tuned on one seed or on several",
-        "Hypers tuned on one random seed and on the average over eight, judged on fresh seeds.",
-        (
-            Piece("table.md", "Errors on fresh seeds; paired differences ± half a 95 % interval"),
-            Piece("fresh_seeds.png", "Validation error on fresh seeds, relative to the average over eight"),
-        ),
-        flags=" --preset=quick",
-    ),
-    Experiment(
-        "online_weights", "A weight for each example, in one training",
-        "Half of the training digits have a wrong label. Their weights are learned while the network trains.",
-        (
-            Piece("table.md", "Errors, accuracies, and F1 of the digits doubted; means over seeds ± half the range"),
-            Piece("calibration.md", "How the settings were chosen"),
-            Piece("online_weights.png", "Validation error, weights and F1 against epochs"),
-        ),
-        flags=" --preset=quick",
-    ),
+    _of(warm_cleaning.STUDY),
+    _of(learning_to_learn.STUDY),
+    _of(averaged_seeds.STUDY),
+    _of(online_weights.STUDY),
     _of(discounts.STUDY),
     Experiment(
         "error_against_cost", "Error against cost",

@@ -10,7 +10,8 @@ Without the L2 term there is no solution; the same runs show what the comparison
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,10 @@ import tensorflow as tf
 
 import rfho2 as rf
 from data import mnist
-from experiments.common.config import setting
+from experiments.common import pool
+from experiments.common.config import described, setting
+from experiments.common.pool import Row
+from experiments.common.tables import where
 from experiments.data_hyper_cleaning import experiment as cleaning
 
 
@@ -43,15 +47,6 @@ class Config:
     inner_rate: float = setting(0.2, "The inner learning rate is inner_rate N / R.", at_least=0.0)
     hyper_rate: float = setting(0.02, "Learning rate of projected Adam.", at_least=0.0)
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What a single run depends on, apart from L2 weight and seed, which its directory is named after.
-
-        `hyper_iterations` is not part of it, because a finished run can be extended.
-        """
-        omitted = ("l2", "seeds", "hyper_iterations")
-        return {name: value for name, value in dataclasses.asdict(self).items() if name not in omitted}
-
 
 PRESETS = {
     "full": Config(),
@@ -60,8 +55,6 @@ PRESETS = {
 
 LONG = 2000  # steps of a training that has no end
 EVERY = 10  # hyper-iterations between checkpoints, and between judgements of a run that ends when it is as good
-
-Row = dict[str, Any]
 
 
 class Method(NamedTuple):
@@ -96,61 +89,63 @@ def _warm(config: Config, problem: rf.Problem) -> rf.Engine:
     return rf.implicit(problem, iterations=config.iterations, warm_start=True)
 
 
-Histories = dict[str, list[dict[str, float]]]
+class Unit(NamedTuple):
+    """What a row depends on.
 
-
-def run(
-    config: Config, data: Callable[[int], mnist.NoisySplit], output: Path, resume: bool = True
-) -> tuple[list[Row], Histories]:
-    """All methods for every L2 weight and every seed; `data` maps a seed to its split.
-
-    Returns the rows, and the histories of the first seed and L2 weight by method.
+    Attributes:
+      wanted: the validation error, trained again, at which a run ends that ends as soon as it is as good as reverse mode.
     """
-    rows: list[Row] = []
-    histories: Histories = {}
-    for l2 in config.l2:
-        for seed in config.seeds:
-            split = data(seed)
-            for name, method in METHODS.items():
-                if method.until and not l2:  # there is no solution to be as good at
-                    continue
-                directory = output / "runs" / f"{name.replace(', ', '-').replace(' ', '_')}-l2-{l2:g}-seed-{seed}"
-                runs = tune(config, split, l2, method, directory, resume)
-                if method.until:
-                    wanted = next(row for row in rows if (row["method"], row["l2"], row["seed"]) == ("reverse", l2, seed))
-                    judged = until(config, split, l2, runs, wanted["E trained again"])
-                else:
-                    result = list(runs)[-1]
-                    judged = judge(config, split, l2, result)
-                    histories.setdefault(name, result.history)
-                rows.append({"method": name, "l2": l2, "seed": seed, **judged})
-    return rows, histories
+
+    config: Config
+    l2: float
+    seed: int
+    method: str
+    wanted: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Identifies the unit."""
+        wanted = "" if self.wanted is None else f", as good as {self.wanted}"
+        return f"{self.method}, L2 {self.l2:g}, seed {self.seed}; {described(self.config, 'l2', 'seeds')}{wanted}"
 
 
-def until(config: Config, data: mnist.NoisySplit, l2: float, runs: Iterable[rf.Result], wanted: float) -> Row:
-    """The first of the longer and longer runs whose hypers are as good as wanted, or the last."""
-    for result in runs:
-        judged = judge(config, data, l2, result)
-        if judged["E trained again"] <= wanted:
+def units(config: Config, rows: Sequence[Row]) -> list[Unit]:
+    """All methods for every L2 weight and seed; a run that ends when it is as good as reverse mode waits for its row.
+
+    Without L2 there is no solution to be as good at.
+    """
+    wanted = {(row["l2"], row["seed"]): row["E trained again"] for row in where(rows, method="reverse") if row["l2"]}
+    return [
+        Unit(config, l2, seed, name, wanted[l2, seed] if method.until else None)
+        for l2, seed, (name, method) in itertools.product(config.l2, config.seeds, METHODS.items())
+        if not method.until or (l2, seed) in wanted
+    ]
+
+
+def compute(unit: Unit, output: Path) -> Row:
+    """Tunes the weights, and judges them; the history has the validation error in the run after each update."""
+    data = cleaning.load("embedded", unit.seed)
+    for result in tune(unit, data, pool.checkpoints(unit, output)):
+        judged = judge(unit.config, data, unit.l2, result)
+        if unit.wanted is not None and judged["E trained again"] <= unit.wanted:
             break
-    return judged
+    history = [row["value"] for row in result.history]
+    return {"unit": unit.name, "method": unit.method, "l2": unit.l2, "seed": unit.seed, **judged, "history": history}
 
 
-def tune(
-    config: Config, data: mnist.NoisySplit, l2: float, method: Method, directory: Path, resume: bool
-) -> Iterator[rf.Result]:
-    """A run of one method, after every `EVERY` of its hyper-iterations and at its end; each continues the last."""
+def tune(unit: Unit, data: mnist.NoisySplit, directory: Path) -> Iterator[rf.Result]:
+    """A run of one method, after every `EVERY` of its hyper-iterations if it may end early, and at its end."""
+    config, method = unit.config, METHODS[unit.method]
     inner = cleaning.Config(steps=config.warm_steps if method.warm else config.steps, inner_rate=config.inner_rate)
-    problem = cleaning.cleaning_problem(inner, data, config.radius, l2)
+    problem = cleaning.cleaning_problem(inner, data, config.radius, unit.l2)
     rate = config.hyper_rate if method.moves else 0.0
     optimizer = rf.projected_adam(rate, {"weights": rf.BoxL1Ball(config.radius)})
     n = len(data.train.labels)
     start = {"weights": np.full(n, config.radius / n, np.float32)}
-    tuner = rf.HyperOptimizer(method.make(config, problem), optimizer, [rf.ProgressBar((), directory.name)])
+    tuner = rf.HyperOptimizer(method.make(config, problem), optimizer, [rf.ProgressBar((), unit.method)])
     last = method.times * config.hyper_iterations
     for iterations in [*range(EVERY, last, EVERY), last] if method.until else [last]:
-        yield tuner.run(cleaning.zeros(), start, iterations, directory / "checkpoints", resume, checkpoint_every=EVERY)
-        resume = True  # where this part ended
+        yield tuner.run(cleaning.zeros(), start, iterations, directory, checkpoint_every=EVERY)
 
 
 def judge(config: Config, data: mnist.NoisySplit, l2: float, result: rf.Result) -> Row:
@@ -182,8 +177,8 @@ def solution(data: mnist.NoisySplit, weights: np.ndarray, l2: float) -> np.ndarr
 
     start = np.zeros(x.shape[1] * mnist.CLASSES)
     options = {"maxiter": 2000, "ftol": 1e-13, "gtol": 1e-7}
-    found = scipy.optimize.minimize(value_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
-    return found.x.reshape(-1, mnist.CLASSES)
+    result = scipy.optimize.minimize(value_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
+    return result.x.reshape(-1, mnist.CLASSES)
 
 
 def trained_long(config: Config, data: mnist.NoisySplit, weights: np.ndarray) -> np.ndarray:

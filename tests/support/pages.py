@@ -200,17 +200,16 @@ def warm(directory):
     """Warm hyper-cleaning."""
     row = {"E in the run": 0.4, "E trained again": 0.375, "F1": 0.9, "test accuracy": 0.9, "unsettled": 0.01, "seconds": 5.0}
     rows = [{"method": method, "l2": 1e-3, "seed": 0, **row} for method in warm_experiment.METHODS]
-    fill(
-        directory, "warm_cleaning", warm_experiment.Config(), rows, {}, {"table.md": warm_report.table(rows)}, ["objective"]
-    )
+    config = warm_experiment.Config()
+    fill(directory, "warm_cleaning", config, rows, {}, warm_report.tables(config, rows, directory), ["objective"])
 
 
 def learning(directory):
     """Learning to learn."""
     row = {"shots": 5, "adapted_by": learning_experiment.LEARNED, "rates": [0.0057], "less_than_pretrained": [2.0, 0.1]}
     rows = [{**row, "error": [3.1, 0.242], "half_interval": [0.2, 0.02], "ratio_to_pretrained": 0.108}]
-    texts = {"table.md": learning_report.table(rows, steps=1)}
-    fill(directory, "learning_to_learn", learning_experiment.Config(), rows, {}, texts, ["adaptation"])
+    config = learning_experiment.Config(steps=1)
+    fill(directory, "learning_to_learn", config, rows, {}, learning_report.tables(config, rows, directory), ["adaptation"])
 
 
 def seeds(directory):
@@ -219,7 +218,7 @@ def seeds(directory):
     row = {"repetition": 0, "own_seeds": 0.61, "validation": 0.6264, "worst": 0.67, "failed": 0, "test": 0.62}
     row |= {"tuned_on": seeds_experiment.average_name(config), "trainings": 320, "test_accuracy": 0.8}
     rows = [{**row, "hypers": kind} for kind in seeds_experiment.KINDS]
-    fill(directory, "averaged_seeds", config, rows, {}, {"table.md": seeds_report.table(config, rows)}, ["fresh_seeds"])
+    fill(directory, "averaged_seeds", config, rows, {}, seeds_report.tables(config, rows, directory), ["fresh_seeds"])
 
 
 def online(directory):

@@ -41,12 +41,8 @@ def test_episodes_return_after_a_period():
 
 def test_weights_keep_the_variance_of_a_layers_input():
     weights = Seeds(0).weights((50, 40, 30))(tf.constant(0))
-    assert {name: tuple(w.shape) for name, w in weights.items()} == {
-        "w0": (50, 40),
-        "w1": (40, 30),
-        "b0": (40,),
-        "b1": (30,),
-    }
+    shapes = {name: tuple(w.shape) for name, w in weights.items()}
+    assert shapes == {"w0": (50, 40), "w1": (40, 30), "b0": (40,), "b1": (30,)}
     for name, inputs in (("w0", 50), ("w1", 40)):
         assert np.var(weights[name]) == pytest.approx(1 / inputs, rel=0.1)
         assert np.mean(weights[name]) == pytest.approx(0, abs=0.02)

@@ -8,8 +8,10 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from experiments.learning_to_learn import experiment, model, report
-from experiments.learning_to_learn.experiment import METHODS, Config, Method
+from experiments.common import pool, study
+from experiments.learning_to_learn import experiment, model
+from experiments.learning_to_learn.experiment import METHODS, SHOWN_AMPLITUDE, Config, Method
+from experiments.learning_to_learn.report import STUDY
 from experiments.learning_to_learn.tasks import Family
 
 TINY = Config(
@@ -73,37 +75,40 @@ def test_the_rate_is_the_best_on_the_calibration_tasks(weights):
     assert best == pytest.approx(min(config.rates[:2], key=after.get))
 
 
-@pytest.fixture
-def outcome(tmp_path, monkeypatch):
-    monkeypatch.setattr(rf, "reverse", functools.partial(rf.reverse, jit_compile=False))
-    monkeypatch.setattr(
-        rf, "average", lambda engine, n, together, average=rf.average: average(engine, n)
-    )  # quicker to trace
-    return experiment.run(TINY, output=tmp_path)
-
-
 @pytest.mark.slow
-def test_everything_is_learned_compared_and_drawn(outcome, weights, tmp_path):
-    assert [row["adapted_by"] for row in outcome.results] == list(METHODS)
-    for row in outcome.results:
+def test_everything_is_learned_compared_and_drawn(weights, tmp_path, monkeypatch):
+    monkeypatch.setattr(rf, "reverse", functools.partial(rf.reverse, jit_compile=False))
+    average = rf.average
+    monkeypatch.setattr(rf, "average", lambda engine, n, together: average(engine, n))  # quicker to trace
+    rows = study.rows_of(STUDY, TINY, tmp_path)
+    results = STUDY.results(TINY, rows)
+    assert [row["adapted_by"] for row in results] == list(METHODS)
+    for row in results:
         assert len(row["error"]) == len(row["half_interval"]) == TINY.shown_steps + 1
         assert len(row["rates"]) == 3
-    learned, rates_only, pretrained, random = (outcome.methods[3, name] for name in METHODS)
+    directory = pool.checkpoints(*experiment.units(TINY, ()), tmp_path)
+    learned, rates_only, pretrained, random = experiment.methods_for(TINY, 3, directory).values()
     tf.nest.map_structure(np.testing.assert_array_equal, random.weights, weights)
     tf.nest.map_structure(np.testing.assert_array_equal, rates_only.weights, pretrained.weights)
-    assert outcome.results[2]["ratio_to_pretrained"] == 1.0
+    assert results[2]["ratio_to_pretrained"] == 1.0
     for name in ("w0", "w1", "w2", "b2"):
         assert np.any(learned.weights[name] != weights[name])
         assert np.any(pretrained.weights[name] != weights[name])
     assert rates_only.rates["rate 0"] != pretrained.rates["rate 0"]
-    assert "| 3 | learned initialisation and rates |" in report.write(tmp_path, TINY, outcome)
+    assert "| 3 | learned initialisation and rates |" in study.write(STUDY, TINY, rows, tmp_path)
     assert (tmp_path / "adaptation.png").stat().st_size > 10_000
 
 
 def test_predictions_before_and_after_the_steps(weights):
     task, x = Family("test", 0, 3, 4).task(0), np.linspace(-1, 1, 5, dtype=np.float32)
     method = Method(weights, model.layer_rates(weights, 0.0))
-    before, after = report.predictions(method, task, 2, x)
+    before, after = experiment.predictions(method, task, 2, x)
     np.testing.assert_array_equal(before, after)
     np.testing.assert_array_equal(before, model.outputs(weights, tf.constant(x[:, None]))[:, 0])
-    assert np.any(report.predictions(method._replace(rates=model.layer_rates(weights, 0.1)), task, 2, x)[1] != before)
+    assert np.any(experiment.predictions(method._replace(rates=model.layer_rates(weights, 0.1)), task, 2, x)[1] != before)
+
+
+def test_the_task_shown_is_not_flat():
+    family, k = experiment.shown_task(Config(), 5)
+    amplitudes = [float(family.task(i).amplitude) for i in range(k + 1)]
+    assert amplitudes[k] >= SHOWN_AMPLITUDE > max([*amplitudes[:k], 0])

@@ -16,17 +16,12 @@ def row(name, after, ratio):
     }
 
 
-def test_the_table_has_errors_before_and_after_the_steps():
-    lines = report.table([row(LEARNED, 0.5, 0.25), row(PRETRAINED, 2.0, 1.0)], steps=2).splitlines()
+def test_the_table_has_errors_before_and_after_the_steps(tmp_path):
+    rows = [row(LEARNED, 0.5, 0.25), row(PRETRAINED, 2.0, 1.0)]
+    lines = report.tables(Config(steps=2), rows, tmp_path)["table.md"].splitlines()
     assert "error after 2 steps" in lines[0]
     assert lines[2].startswith(
         "| 5 | learned initialisation and rates | 0.012, 0.1, 1e-05 | 3.000 ± 0.300 | 0.500 ± 0.100 |"
     )
     assert lines[2].endswith("| 0.250 | 1.500 ± 0.250 |")
     assert lines[3].endswith("| 2.000 ± 0.100 | 1.000 | - |")
-
-
-def test_the_task_shown_is_not_flat():
-    family, k = report.shown_task(Config(), 5)
-    amplitudes = [float(family.task(i).amplitude) for i in range(k + 1)]
-    assert amplitudes[k] >= report.SHOWN_AMPLITUDE > max([*amplitudes[:k], 0])

@@ -1,6 +1,5 @@
 """Warm implicit hypergradients on few digits: the rows, what they are judged by, and the control."""
 
-import dataclasses
 import functools
 import warnings
 
@@ -8,42 +7,54 @@ import numpy as np
 import pytest
 
 import rfho2 as rf
-from experiments.warm_cleaning import report
-from experiments.warm_cleaning.experiment import METHODS, Config, error, run, solution, tune
+from experiments.common import study
+from experiments.data_hyper_cleaning import experiment as cleaning
+from experiments.warm_cleaning.experiment import METHODS, Config, Unit, error, solution, tune, units
+from experiments.warm_cleaning.report import STUDY
 from tests.support.digits import few_digits
 
 TINY = Config(l2=(1e-2,), seeds=(0,), radius=20.0, steps=6, warm_steps=3, hyper_iterations=3)
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory):
+def rows(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # so short a training is not at a solution
         patch.setattr(rf, "implicit", functools.partial(rf.implicit, jit_compile=False))
         patch.setattr(rf, "reverse", functools.partial(rf.reverse, jit_compile=False))
-        return run(TINY, lambda seed: few_digits(), tmp_path_factory.mktemp("runs"))
+        patch.setattr(cleaning, "load", lambda source, seed: few_digits())
+        return study.rows_of(STUDY, TINY, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.mark.slow
-def test_each_method_has_a_row_and_the_control_does_not_move(outcome, tmp_path):
-    rows, histories = outcome
+def test_each_method_has_a_row_and_the_control_does_not_move(rows, tmp_path):
     assert [row["method"] for row in rows] == list(METHODS)
-    assert [len(history) for history in histories.values()] == [3, 3, 3, 6, 3]
+    assert [len(row["history"]) for row in rows] == [3, 3, 3, 3, 6, 3]
     assert rows[-1]["F1"] == 0.0
     assert rows[-1]["unsettled"] < rows[1]["unsettled"], "it has trained longer"
-    table = report.write(tmp_path, rows, histories)
+    table = STUDY.tables(TINY, rows, tmp_path)["table.md"]
     assert table.count("\n") == 8
     assert "| 1.00 |" in table
-    assert (tmp_path / "objective.png").stat().st_size > 1000
+    (figure,) = STUDY.figures(TINY, rows, tmp_path).values()
+    assert [len(line.get_ydata()) for line in figure.axes[0].lines] == [3, 3, 3, 6, 3]
+
+
+def test_the_run_that_ends_early_waits_for_reverse_mode_and_needs_a_solution():
+    config = Config(l2=(0.0, 1e-3), seeds=(4,))
+    first = units(config, [])
+    assert [unit.method for unit in first if unit.l2] == [name for name in METHODS if "until" not in name]
+    rows = [{"method": unit.method, "l2": unit.l2, "seed": unit.seed, "E trained again": 0.4} for unit in first]
+    (added,) = {*units(config, rows)} - {*first}
+    assert added == Unit(config, 1e-3, 4, "implicit, warm, until as good", 0.4)
+    assert [unit.method for unit in units(config, rows) if unit.l2] == list(METHODS)
 
 
 @pytest.mark.parametrize(("name", "ends"), [("implicit, warm", [30]), ("implicit, warm, until as good", [10, 20, 30])])
-@pytest.mark.parametrize("resume", [False, True])
-def test_a_run_is_resumed_only_if_asked_but_its_parts_continue_each_other(name, ends, resume, tmp_path, monkeypatch):
+def test_a_run_that_may_end_early_has_parts(name, ends, tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(rf.HyperOptimizer, "run", lambda *args, **kwargs: calls.append((args[3], args[5])))
-    list(tune(dataclasses.replace(TINY, hyper_iterations=30), few_digits(), 1e-2, METHODS[name], tmp_path, resume))
-    assert calls == [(end, resume if end == ends[0] else True) for end in ends]
+    monkeypatch.setattr(rf.HyperOptimizer, "run", lambda *args, **kwargs: calls.append(args[3:]))
+    list(tune(Unit(Config(hyper_iterations=30, radius=20.0), 1e-2, 0, name), few_digits(), tmp_path))
+    assert calls == [(end, tmp_path) for end in ends]
 
 
 def test_the_model_is_judged_at_the_solution():
