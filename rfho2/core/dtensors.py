@@ -33,9 +33,9 @@ def sharded() -> bool:
 
 
 @contextlib.contextmanager
-def over_dtensors(are: bool = True) -> Iterator[None]:
+def over_dtensors(active: bool = True) -> Iterator[None]:
     """What is traced inside will run over DTensors, or will not."""
-    token = _sharded.set(are)
+    token = _sharded.set(active)
     try:
         yield
     finally:

@@ -19,7 +19,7 @@ APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 
 
-def digest(data: bytes) -> str:
+def digest_bytes(data: bytes) -> str:
     """SHA-256, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
@@ -36,9 +36,9 @@ class Writer(io.RawIOBase):
         """Writes all of the data: the system may write less than it is asked to."""
         view = memoryview(data).cast("B")
         self._sha.update(view)
-        rest = view
-        while len(rest):
-            rest = rest[system.write(self._descriptor, rest) :]
+        unwritten = view
+        while len(unwritten):
+            unwritten = unwritten[system.write(self._descriptor, unwritten) :]
         return len(view)
 
     def fileno(self) -> int:
@@ -50,7 +50,7 @@ class Writer(io.RawIOBase):
         return True
 
     @property
-    def digest(self) -> str:
+    def sha256(self) -> str:
         """SHA-256, in hexadecimal."""
         return self._sha.hexdigest()
 
@@ -77,7 +77,7 @@ def write(path: Path, data: bytes, durable: bool = True) -> str:
     """Writes a file, and returns the SHA-256 of its contents."""
     with writing(path, durable=durable) as file:
         file.write(data)
-    return file.digest
+    return file.sha256
 
 
 def append(path: Path, size: int, data: bytes) -> int:
@@ -124,11 +124,11 @@ def names(directory: Path) -> list[str]:
 
 def files_below(directory: Path) -> list[Path]:
     """All files in a directory and in those below it."""
-    found = []
+    paths = []
     for name in names(directory):
         place = directory / name
-        found += files_below(place) if _is_directory(place) else [place]
-    return found
+        paths += files_below(place) if _is_directory(place) else [place]
+    return paths
 
 
 def rename(old: Path, new: Path) -> None:

@@ -41,15 +41,15 @@ def spec(nested: Nest) -> Nest:
     return nest.map(lambda x: None if x is None else tf.TensorSpec(x.shape, x.dtype), nested)
 
 
-def trace(function: Callable[..., Any], followed: Nest, *others: Nest) -> tuple[Any, list[Op]]:
+def trace(function: Callable[..., Any], followed: Nest, *other_arguments: Nest) -> tuple[Any, list[Op]]:
     """Traces function(followed, *others) for tensors or specs; returns the concrete function, and its ops in their order."""
     inputs: list[str] = []
 
-    def traced(followed: Nest, *others: Nest) -> Any:
+    def traced(followed: Nest, *other_arguments: Nest) -> Any:
         inputs.extend(leaf.op.name for leaf in nest.flatten(followed))
-        return function(followed, *others)
+        return function(followed, *other_arguments)
 
-    concrete = tf.function(traced, autograph=False).get_concrete_function(spec(followed), *map(spec, others))
+    concrete = tf.function(traced, autograph=False).get_concrete_function(spec(followed), *map(spec, other_arguments))
     return concrete, list(_ops(concrete.graph, set(inputs)))
 
 

@@ -48,10 +48,10 @@ def solve(solver: Callable[[Nest, Nest | None], Solution], product: Product, b: 
         sizes = [tf.reduce_max(tf.abs(leaf)) for leaf in nest.flatten(b) if leaf.shape.num_elements()]
         size = tf.reduce_max(tf.stack(sizes))
         unit = nest.map(lambda b: b / size, b)
-        found = solver(unit, None if start is None else nest.map(lambda v: v / size, start))
-        residual = nest.norm(nest.map(tf.subtract, product(found.v), unit)) / nest.norm(unit)
-        v = nest.map(lambda v: tf.where(residual == residual, v * size, residual), found.v)
-        return Solution(v, found.products, found.curvature, residual)
+        solution = solver(unit, None if start is None else nest.map(lambda v: v / size, start))
+        residual = nest.norm(nest.map(tf.subtract, product(solution.v), unit)) / nest.norm(unit)
+        v = nest.map(lambda v: tf.where(residual == residual, v * size, residual), solution.v)
+        return Solution(v, solution.products, solution.curvature, residual)
 
     def nothing() -> Solution:
         return Solution(nest.zeros_like(b), tf.constant(0), zero + float("inf"), zero)

@@ -39,9 +39,9 @@ def objective_values(hypergradient: HyperGradient) -> dict[str, tf.Tensor]:
     return {"value": functools.reduce(tf.add, each.values()), **each}
 
 
-def row(k: int, found: Mapping[str, Any], extra: Mapping[str, Any]) -> Row:
+def row(k: int, quantities: Mapping[str, Any], extra: Mapping[str, Any]) -> Row:
     """Hyper-iteration k as a row: its `numbers`, and those of the metrics that are numbers; a metric cannot hide a value."""
-    floats = {name: float(number) for name, number in found.items()}
+    floats = {name: float(number) for name, number in quantities.items()}
     reserved = {"iteration": k, **{name: number for name, number in floats.items() if name.partition("/")[0] == "value"}}
     return {**reserved, **floats, **_scalar_metrics(extra), **reserved}
 

@@ -52,8 +52,8 @@ class ColumnShare(Consensus):
             raise ValueError(
                 f"mesh is {mesh}; columns are divided over processes with one device each: use rf.distribute.mesh()."
             )
-        self.mesh, self.number, self.own = mesh, dtensor.num_clients(), dtensor.client_id()
-        super().__init__(writes=each_writes or self.own == 0)
+        self.mesh, self.number, self.process = mesh, dtensor.num_clients(), dtensor.client_id()
+        super().__init__(writes=each_writes or self.process == 0)
         self._together = DTensorFunction(lambda rows: whole(rows, mesh))
 
     def columns_each(self, hypers: Hypers) -> int:
@@ -63,8 +63,8 @@ class ColumnShare(Consensus):
     def completed(self, problem: Problem, pushed: Pushed, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         """The hypergradient, from the readings along the columns of each process and the squares of its part of Z."""
         products = np.stack([reading.products for reading in pushed.readings])
-        told = self.row((dict(hypers), k))
-        row = np.concatenate([told, [np.float64(pushed.squares)], products.ravel()])[None]
+        status = self.row((dict(hypers), k))
+        row = np.concatenate([status, [np.float64(pushed.squares)], products.ravel()])[None]
         layout = dtensor.Layout.batch_sharded(self.mesh, BATCH, 2)
         with watchdog.together():
             rows = ordinary(self._together(dtensor.pack([tf.constant(row)], layout))).numpy()
@@ -97,7 +97,7 @@ def forward_columns(
             each = share.columns_each(hypers)
             size = min(chunk or balanced_chunk(each), each)
             filled = -(-each // size) * size  # as many columns as fill the chunks of a process
-            pushed = push_in_chunks(problem, params, hypers, k, share.own * filled, filled, size)
+            pushed = push_in_chunks(problem, params, hypers, k, share.process * filled, filled, size)
             return pushed._replace(tangent=pushed.tangent._replace(sensitivity=StackedColumns(())))
 
         return from_the_start(push, complete=functools.partial(share.completed, problem))
@@ -133,14 +133,14 @@ def real_time_columns(
 
     def along(hypers: Hypers) -> Directions:
         each = share.columns_each(hypers)
-        return directions(hypers, share.own * each, each)
+        return directions(hypers, share.process * each, each)
 
     def make(problem: Problem, settings: WindowSettings) -> Method:
         method = forward_windows(problem, settings, along, whole=False)
         return method._replace(complete=functools.partial(share.completed, problem))
 
-    others = {"process": share.own, "processes": share.number}
-    return window_engine(problem, settings, make, jit_compile, share, others)
+    process_settings = {"process": share.process, "processes": share.number}
+    return window_engine(problem, settings, make, jit_compile, share, process_settings)
 
 
 def same_checkpoint(directory: Path, mesh: dtensor.Mesh) -> None:

@@ -17,12 +17,12 @@ class Consensus(Processes):
 
     def __init__(self, writes: bool) -> None:
         self.writes = writes
-        self._own: Signal = lambda: None
+        self._local_signal: Signal = lambda: None
         self._signal: int | None = None
 
     def agreed(self, own: Signal) -> Signal:
         """The signal of any process, from that of this process."""
-        self._own, self._signal = own, None
+        self._local_signal, self._signal = own, None
         return lambda: self._signal
 
     def row(self, args: Nest) -> np.ndarray:
@@ -32,7 +32,7 @@ class Consensus(Processes):
         """
         leaves = [np.asarray(leaf).tobytes() for leaf in nest.flatten(args)]
         checksum = functools.reduce(lambda crc, leaf: zlib.crc32(leaf, crc), leaves, 0)
-        return np.array([checksum, self._own() or 0], np.float64)
+        return np.array([checksum, self._local_signal() or 0], np.float64)
 
     def receive(self, rows: np.ndarray) -> None:
         """What all processes sent; different checksums are an error: the processes would compute different things."""

@@ -93,7 +93,7 @@ class Store:
             split = {"rows": len(record["history"]), "history": rest, "leaves": numbers}
             content = {**record, **split, "fingerprint": self.fingerprint, "versions": versions()}
             recorded = files.write(draft / "record.json", json.dumps(content).encode())
-            manifest.write(draft, {**self._pieces, "record.json": recorded, "arrays.npz": file.digest})
+            manifest.write(draft, {**self._pieces, "record.json": recorded, "arrays.npz": file.sha256})
             files.flush(draft)
             place = self.directory / f"ckpt-{k:08d}"
             if place.name in files.names(self.directory):
@@ -126,7 +126,9 @@ class Store:
             arrays = nest.pack(template, [distinct[str(i)] for i in record["leaves"]])
             rows = history.read(contents, record["history"], record["rows"])
             self._intact.add(place)
-            self._pieces = {name: files.digest(data) for name, data in contents.items() if name.startswith(history.PREFIX)}
+            self._pieces = {
+                name: files.digest_bytes(data) for name, data in contents.items() if name.startswith(history.PREFIX)
+            }
             return arrays, {**record, "history": rows}
         return None
 
@@ -153,8 +155,8 @@ class Store:
         return place if place in self._intact else None
 
     def _places(self) -> list[Path]:
-        found = files.names(self.directory) if self.directory.is_dir() else []
-        return [self.directory / name for name in reversed(found) if PLACE.fullmatch(name)]
+        names = files.names(self.directory) if self.directory.is_dir() else []
+        return [self.directory / name for name in reversed(names) if PLACE.fullmatch(name)]
 
     def _compare(self, place: Path, record: dict[str, Any]) -> None:
         saved, now = record.get("fingerprint", {}), self.fingerprint
@@ -188,7 +190,7 @@ def versions() -> dict[str, str]:
     return {**packages, "machine": platform.machine()}
 
 
-def digest(arrays: Nest) -> str:
+def digest_arrays(arrays: Nest) -> str:
     """A hash of the contents of a nest."""
     sha = hashlib.sha256()
     for leaf in nest.flatten(arrays):

@@ -13,7 +13,7 @@ from rfho2.core import graphs
 from rfho2.core.compiled import graph_function
 from rfho2.core.dtensors import is_dtensor
 from rfho2.core.types import Hypers, Nest
-from rfho2.driver.checkpoint_store import GRAPH, digest
+from rfho2.driver.checkpoint_store import GRAPH, digest_arrays
 from rfho2.hypergradients.episodes import params_at
 from rfho2.problem import Problem
 
@@ -25,9 +25,9 @@ MACHINE = ("config_proto", "executor_type")  # attributes that describe the mach
 def of_params(params: Nest | Callable[[tf.Tensor], Nest]) -> dict[str, str]:
     """Plain values that differ if the params do; those of a function, also if only later values differ."""
     if not callable(params):
-        return {"initial params": digest(params)}
+        return {"initial params": digest_arrays(params)}
     values = [params_at(params, k) for k in range(EPISODES)]
-    return {"initial params": digest(values), f"{GRAPH}the initial params": of_function(params, INDEX)}
+    return {"initial params": digest_arrays(values), f"{GRAPH}the initial params": of_function(params, INDEX)}
 
 
 def of_problem(problem: Any, params: Nest, hypers: Hypers) -> dict[str, str]:
@@ -72,9 +72,9 @@ def _traced(function: Callable[..., Nest], *specs: Nest) -> tuple[str, Nest]:
     """The hash of the graph of a function, and the specs of what it returns."""
     concrete = graph_function(function).get_concrete_function(*specs)
     graph = concrete.graph.as_graph_def()
-    given = len(concrete.inputs) - len(concrete.captured_inputs)
+    argument_count = len(concrete.inputs) - len(concrete.captured_inputs)
     known = {_node(tensor.name): f"argument {i}" for i, tensor in enumerate(concrete.inputs)}
-    for tensor, value in zip(concrete.inputs[given:], concrete.captured_inputs, strict=True):
+    for tensor, value in zip(concrete.inputs[argument_count:], concrete.captured_inputs, strict=True):
         known[_node(tensor.name)] = _hash(value.dtype.name, value.shape, _contents(value))
     hashes = _hash_nodes(graph.node, known, _Functions(graph.library.function))
     hashed = _hash(*(_hash_input(tensor.name, hashes) for tensor in concrete.outputs))
@@ -85,7 +85,7 @@ def _contents(captured: Any) -> str:
     """A hash of a captured tensor; empty for variables and streams, and for data that are divided over a mesh."""
     if captured.dtype in (tf.resource, tf.variant) or is_dtensor(captured):
         return ""
-    return _hash(*captured.numpy().ravel().tolist()) if captured.dtype == tf.string else digest(captured)
+    return _hash(*captured.numpy().ravel().tolist()) if captured.dtype == tf.string else digest_arrays(captured)
 
 
 class _Functions(dict[str, str]):

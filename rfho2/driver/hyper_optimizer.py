@@ -15,7 +15,7 @@ from rfho2.core import errors, nest, rows
 from rfho2.core.types import Best, HyperGradient, Hypers, Nest, Result, Run
 from rfho2.driver import fingerprint, locks, prediction, preemption, recovery
 from rfho2.driver.calls import Calls
-from rfho2.driver.checkpoint_store import Store, digest
+from rfho2.driver.checkpoint_store import Store, digest_arrays
 from rfho2.driver.iteration import MOST, Rule, unknown_score
 from rfho2.driver.projected_adam import HyperUpdate
 from rfho2.driver.run_state import RunState
@@ -102,7 +102,7 @@ class HyperOptimizer:
         self.on_divergence = on_divergence
         self.limit = limit
         self.callbacks = tuple(callbacks)
-        self._told: tuple[Any, ...] = ()  # the callbacks of the current run
+        self._notified: tuple[Any, ...] = ()  # the callbacks of the current run
         self.metrics = metrics
         self.best_by = best_by
         self._needs_tensors = bool(self.callbacks) or metrics is not None or best_by in CLOCK
@@ -145,7 +145,7 @@ class HyperOptimizer:
         config = self._config(first, hypers)
         if checkpoint_dir is None:
             return self._run(run_state, iterations, config, None, checkpoint_every)
-        initial = {**fingerprint.of_params(start), "initial hypers": digest(hypers)}
+        initial = {**fingerprint.of_params(start), "initial hypers": digest_arrays(hypers)}
         graphs = fingerprint.of_problem(self.engine.problem, first, hypers)
         store = Store(checkpoint_dir, {**config, "state": nest.signature(run_state.state), **initial, **graphs}, keep)
         if self.engine.stream is not None:
@@ -168,11 +168,11 @@ class HyperOptimizer:
         """The remaining hyper-iterations."""
         number = None  # of the signal that ends the run
         calls = Calls(self.engine, self._rule(), now, self.iterations_per_call, self._one_at_a_time())
-        self._told = (*self.callbacks, prediction.Check(self.engine, now.carry))
+        self._notified = (*self.callbacks, prediction.PredictionMonitor(self.engine, now.carry))
         try:
-            self._tell("on_start", Run(now.k, iterations, now.hypers, config))
-            with preemption.noticed() as own:
-                signal = self.engine.agreed(own)
+            self._notify("on_start", Run(now.k, iterations, now.hypers, config))
+            with preemption.noticed() as local_signal:
+                signal = self.engine.agreed(local_signal)
                 while number is None and not self._over(now, iterations):
                     left = min(iterations - now.k, iterations if store is None else every - now.k % every)
                     k, (now, error) = now.k, self._advance(calls, now, calls.length(left))
@@ -183,36 +183,36 @@ class HyperOptimizer:
                         last = number is not None or self._over(now, iterations)
                         if store is not None and (now.k % every == 0 or last):
                             self._save(store, now)
-                number = number or own()
+                number = number or local_signal()
             if number is not None:
-                there = f"; run again with checkpoint_dir={str(store.directory)!r} to go on" if store is not None else ""
-                preemption.end(number, f"stopped after {now.k} of {iterations} hyper-iterations{there}")
+                hint = f"; run again with checkpoint_dir={str(store.directory)!r} to go on" if store is not None else ""
+                preemption.end(number, f"stopped after {now.k} of {iterations} hyper-iterations{hint}")
         finally:
-            self._tell("on_end", now.result)
+            self._notify("on_end", now.result)
         return now.result
 
     def _advance(self, calls: Calls, now: RunState, n: int) -> tuple[RunState, errors.DivergenceError | None]:
         """The state after at most n hyper-iterations, and the error of the next one if it diverges."""
         began = time.perf_counter()
         limit = np.inf if self.limit is None or now.in_a_row >= recovery.PATIENCE else self.limit(now.history)
-        called = calls.run(now, n, limit)
+        call = calls.run(now, n, limit)
         # The time of the algorithm alone, without metrics and callbacks; never negative, even if a clock is set back.
-        each = max(0.0, time.perf_counter() - began) / max(1, len(called.told))
-        seconds, after, history = now.history[-1]["seconds"] if now.history else 0.0, called.now, list(now.history)
+        each = max(0.0, time.perf_counter() - began) / max(1, len(call.reports))
+        seconds, after, history = now.history[-1]["seconds"] if now.history else 0.0, call.now, list(now.history)
         best_in_python = self._rule().best_by != self.best_by
-        for i, told in enumerate(called.told):
-            last, seconds = i == len(called.told) - 1, seconds + each
-            hypers, (value, grads, _, norms) = nest.map(tf.constant, told[:2]) if self._needs_tensors else told[:2]
+        for i, report in enumerate(call.reports):
+            last, seconds = i == len(call.reports) - 1, seconds + each
+            hypers, (value, grads, _, norms) = nest.map(tf.constant, report[:2]) if self._needs_tensors else report[:2]
             hypergradient = HyperGradient(value, grads, after.state if last else None, norms)
             extra = dict(self.metrics(hypergradient.state, hypers, now.k + i)) if self.metrics else {}
-            row = {**rows.row(now.k + i, told.numbers, extra), "seconds": seconds}
+            row = {**rows.row(now.k + i, report.numbers, extra), "seconds": seconds}
             if best_in_python:
                 after = after._replace(best=self._better(now, hypers, hypergradient, row))
-            self._tell("on_norms", now.k + i, {rows.norm_name(name): float(norm) for name, norm in norms.items()})
-            self._tell("on_hyper_iteration", now.k + i, hypers, hypergradient, extra)
+            self._notify("on_norms", now.k + i, {rows.norm_name(name): float(norm) for name, norm in norms.items()})
+            self._notify("on_hyper_iteration", now.k + i, hypers, hypergradient, extra)
             history.append(row)
         after = after._replace(history=history)
-        return after, None if called.failed is None else recovery.diverged(after, called, limit)
+        return after, None if call.failed is None else recovery.diverged(after, call, limit)
 
     def _recovered(self, now: RunState, error: errors.DivergenceError, store: Store | None, every: int) -> RunState:
         """The state from which to repeat hyper-iteration k, which diverged; raises if there is nothing left to try."""
@@ -256,8 +256,8 @@ class HyperOptimizer:
             return now.best
         return Best(dict(hypers), hypergradient.state, score, now.k)
 
-    def _tell(self, event: str, *args: Any) -> None:
-        for callback in self._told if self.engine.writes else ():
+    def _notify(self, event: str, *args: Any) -> None:
+        for callback in self._notified if self.engine.writes else ():
             getattr(callback, event, lambda *_: None)(*args)
 
     def _config(self, params: Nest, hypers: Hypers) -> dict[str, Any]:

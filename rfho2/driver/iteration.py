@@ -66,7 +66,7 @@ class Progress(NamedTuple):
     extremes: Extremes
 
 
-class Told(NamedTuple):
+class Report(NamedTuple):
     """A hyper-iteration as it is reported: its hypers, their hypergradient without the state, and the numbers of a row."""
 
     hypers: dict[str, tf.Tensor]
@@ -74,7 +74,7 @@ class Told(NamedTuple):
     numbers: dict[str, tf.Tensor]
 
 
-class Settled(NamedTuple):
+class HyperStep(NamedTuple):
     """The end of a hyper-iteration: the new hypers, from the hypergradient as it was used, and how it ended."""
 
     hypers: dict[str, tf.Tensor]
@@ -82,12 +82,12 @@ class Settled(NamedTuple):
     used: dict[str, tf.Tensor]
     numbers: dict[str, tf.Tensor]
     extremes: Extremes
-    ended: tf.Tensor
+    outcome: tf.Tensor
 
 
-def settle(
+def take_hyper_step(
     rule: Rule, hypergradient: HyperGradient, hypers: Hypers, opt_state: Nest, extremes: Extremes, limit: tf.Tensor
-) -> Settled:
+) -> HyperStep:
     """Clips the hypergradient, moves the hypers along it, and looks for what is not finite."""
     numbers = rows.numbers(hypers, hypergradient)
     if rule.best_by not in numbers:
@@ -99,37 +99,37 @@ def settle(
         used = _relative(used, value, extremes)
     sound = _finite((value, hypergradient.value, hypergradient.grads)) & ~(value > limit)
     if tf.executing_eagerly() and not sound:  # a user's optimiser, which may use NumPy, is never called with NaN
-        return Settled(dict(hypers), opt_state, used, numbers, extremes, tf.constant(NOT_FINITE))
+        return HyperStep(dict(hypers), opt_state, used, numbers, extremes, tf.constant(NOT_FINITE))
     new, after = rule.update(used, opt_state, hypers)
     # Adam squares what it is given, and would stand still for good. What is infinite by intent was so before.
     unspoiled = _finite((new, after)) | ~_finite(opt_state)
-    ended = tf.where(sound, tf.where(unspoiled, FINE, SPOILED), NOT_FINITE)
-    return Settled(new, after, used, numbers, extremes, ended)
+    outcome = tf.where(sound, tf.where(unspoiled, FINE, SPOILED), NOT_FINITE)
+    return HyperStep(new, after, used, numbers, extremes, outcome)
 
 
-def hyper_iteration(method: Method, rule: Rule, afresh: bool) -> Callable[..., tuple[Progress, Told, tf.Tensor]]:
+def hyper_iteration(method: Method, rule: Rule, afresh: bool) -> Callable[..., tuple[Progress, Report, tf.Tensor]]:
     """(progress, params, k, limit, streamed) -> (progress, what is told of it, how it ended) of hyper-iteration k."""
 
     def iterate(
         now: Progress, params: Nest, k: tf.Tensor, limit: tf.Tensor, streamed: Nest
-    ) -> tuple[Progress, Told, tf.Tensor]:
+    ) -> tuple[Progress, Report, tf.Tensor]:
         start = params if afresh else now.carry
         hypergradient, carry = method.advance(start, now.hypers, k, streamed)
-        settled = settle(rule, hypergradient, now.hypers, now.opt_state, now.extremes, limit)
+        step = take_hyper_step(rule, hypergradient, now.hypers, now.opt_state, now.extremes, limit)
         state = hypergradient.state if afresh else carry.state
-        score = settled.numbers[rule.best_by]
+        score = step.numbers[rule.best_by]
         better = (score < now.best.score) | tf.math.is_nan(now.best.score)
         best = _where(better, Candidate(now.hypers, state, score, k), now.best)
-        good = LastGood(now.hypers, now.opt_state, settled.used)
-        kept = ((), state) if afresh else (carry, ())
-        after = Progress(kept[0], settled.hypers, settled.opt_state, kept[1], best, good, settled.extremes)
-        told = Told(now.hypers, hypergradient._replace(state=()), settled.numbers)
-        return _where(settled.ended == FINE, after, now), told, settled.ended
+        good = LastGood(now.hypers, now.opt_state, step.used)
+        carried = ((), state) if afresh else (carry, ())
+        after = Progress(carried[0], step.hypers, step.opt_state, carried[1], best, good, step.extremes)
+        report = Report(now.hypers, hypergradient._replace(state=()), step.numbers)
+        return _where(step.outcome == FINE, after, now), report, step.outcome
 
     return iterate
 
 
-def several(iterate: Callable[..., tuple[Progress, Told, tf.Tensor]]) -> Callable[..., Any]:
+def several(iterate: Callable[..., tuple[Progress, Report, tf.Tensor]]) -> Callable[..., Any]:
     """(progress, params, k, n, limit, streamed) -> (progress, told, count, ended) of hyper-iterations k, ..., k + n - 1.
 
     It ends before the first one that does not end well; `count` is the number before it. What is told of each, of that one
@@ -138,28 +138,28 @@ def several(iterate: Callable[..., tuple[Progress, Told, tf.Tensor]]) -> Callabl
 
     def run(
         now: Progress, params: Nest, k: tf.Tensor, n: tf.Tensor, limit: tf.Tensor, streamed: Nest
-    ) -> tuple[Progress, Told, tf.Tensor, tf.Tensor]:
+    ) -> tuple[Progress, Report, tf.Tensor, tf.Tensor]:
         k, n = loops.unknown((k, n))  # otherwise XLA would compile again for other values
 
         # A function of its own, so that there are places for what is told without tracing a hyper-iteration twice.
         @tf.function(autograph=False)
-        def one(now: Progress, k: tf.Tensor) -> tuple[Progress, Told, tf.Tensor]:
+        def one(now: Progress, k: tf.Tensor) -> tuple[Progress, Report, tf.Tensor]:
             return iterate(now, params, k, limit, streamed)
 
         _, example, _ = one.get_concrete_function(now, tf.TensorSpec([], tf.int32)).structured_outputs
 
         def unfinished(carry: Nest) -> tf.Tensor:
-            i, _, _, ended = carry
-            return (i < n) & (ended == FINE)
+            i, _, _, outcome = carry
+            return (i < n) & (outcome == FINE)
 
         def body(carry: Nest) -> Nest:
             i, now, slots, _ = carry
-            now, told, ended = one(now, k + i)
-            return tf.where(ended == FINE, i + 1, i), now, loops.write_slot(slots, i, told), ended
+            now, report, outcome = one(now, k + i)
+            return tf.where(outcome == FINE, i + 1, i), now, loops.write_slot(slots, i, report), outcome
 
         start = (tf.constant(0), now, loops.slots_for(example, most(now.hypers)), tf.constant(FINE))
-        count, now, slots, ended = loops.repeat(unfinished, body, start)
-        return now, loops.stack_slots(slots, example), count, ended
+        count, now, slots, outcome = loops.repeat(unfinished, body, start)
+        return now, loops.stack_slots(slots, example), count, outcome
 
     return run
 
@@ -175,8 +175,8 @@ def most(hypers: Hypers) -> int:
     return max(1, min(MOST, ROWS // max(1, size)))
 
 
-def _where(condition: tf.Tensor, some: Nest, others: Nest) -> Nest:
-    return nest.map(lambda a, b: tf.where(condition, a, b), some, others)
+def _where(condition: tf.Tensor, if_true: Nest, if_false: Nest) -> Nest:
+    return nest.map(lambda a, b: tf.where(condition, a, b), if_true, if_false)
 
 
 def _finite(arrays: Nest) -> tf.Tensor:

@@ -48,7 +48,7 @@ class Change(NamedTuple):
         return abs(self.real - self.predicted) > WRONG * self.size
 
 
-class Check:
+class PredictionMonitor:
     """A callback that warns, once, of hypergradients that do not predict the objective, and of chaotic training.
 
     The prediction is judged only if the objective is a function of the hypers alone (`repeats`). The adjoint of reverse mode

@@ -13,7 +13,7 @@ from rfho2.constraints.sets import Box, Constraint
 from rfho2.core.compiled import graph_function
 from rfho2.core.errors import unknown_hyper
 from rfho2.core.types import Hypers, Nest
-from rfho2.driver.checkpoint_store import digest
+from rfho2.driver.checkpoint_store import digest_arrays
 
 
 class HyperUpdate(NamedTuple):
@@ -182,7 +182,7 @@ def _described(constraint: Constraint) -> str:
     bare = type(constraint).__repr__ is object.__repr__
     text = f"{type(constraint).__qualname__}({fields})" if bare else repr(constraint)
     arrays = [value for value in fields.values() if np.ndim(value)]
-    return f"{text} #{digest(arrays)}" if arrays else text
+    return f"{text} #{digest_arrays(arrays)}" if arrays else text
 
 
 def _check_names(argument: str, names: Iterable[str], hypers: Hypers) -> None:

@@ -57,8 +57,8 @@ def average(engine: Engine, n: int, together: bool = False) -> MethodEngine:
         )
     settings = {"method": "average", "n": n, "together": together, "engine": dict(engine.settings)}
     settings |= {"steps": engine.problem.steps, "jit_compile": engine.settings["jit_compile"]}
-    how, make = _all_together if together else _one_after_the_other, engine.make
-    return MethodEngine(engine.problem, settings, lambda *args: how(make, n, *args), afresh=True)
+    averaged, make = _all_together if together else _one_after_the_other, engine.make
+    return MethodEngine(engine.problem, settings, lambda *args: averaged(make, n, *args), afresh=True)
 
 
 def _one_after_the_other(make: Make, n: int, problem: Problem, params: Nest, hypers: Hypers) -> Method:

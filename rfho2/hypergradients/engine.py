@@ -181,8 +181,8 @@ class MethodEngine(Engine):
     def _first_iteration(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         """From the start, in one program: what is carried to the next hyper-iteration need not leave it."""
         method = self.method(params, hypers)
-        found, carry = method.advance(method.start(params, hypers), hypers, loops.unknown(k), ())
-        return found._replace(state=carry.state)
+        hypergradient, carry = method.advance(method.start(params, hypers), hypers, loops.unknown(k), ())
+        return hypergradient._replace(state=carry.state)
 
     def method(self, params: Nest, hypers: Hypers) -> Method:
         """The method, made if this is the first call."""
@@ -223,9 +223,9 @@ class MethodEngine(Engine):
             carry = episodes.carried(params, first) if self.afresh else self._start(first, hypers)
             return warn_unless_finite(self._advanced(carry, hypers, k)[0])
         self.use(self._first)
-        found = self._first(first, hypers, k)
-        self.report(k, found.norms)
-        return warn_unless_finite(found)
+        hypergradient = self._first(first, hypers, k)
+        self.report(k, hypergradient.norms)
+        return warn_unless_finite(hypergradient)
 
     def start(self, params: Nest, hypers: Hypers) -> Any:
         """What the first hyper-iteration starts from."""

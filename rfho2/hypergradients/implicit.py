@@ -13,7 +13,7 @@ from rfho2.hypergradients.conditions import condition_of
 from rfho2.hypergradients.engine import MethodEngine
 from rfho2.hypergradients.method import Method, from_the_start
 from rfho2.hypergradients.reverse import pull_back
-from rfho2.hypergradients.solution import How, Schedule, differentiate, value_at
+from rfho2.hypergradients.solution import ImplicitOptions, Schedule, differentiate, value_at
 from rfho2.hypergradients.together import spread
 from rfho2.hypergradients.unsettled import Reporter
 from rfho2.problem import Problem
@@ -79,25 +79,27 @@ def implicit(
     3.0
     """
     if single_loop:
-        given = {"condition": (condition, "auto"), "solver": (solver, "auto"), "iterations": (iterations, 50)}
-        given |= {"tolerance": (tolerance, 1e-4), "settled": (settled, 0.0), "warm_start": (warm_start, False)}
-        given |= {"damping": (damping, 0.0), "batches": (batches, None)}
-        chosen = [f"{name} is {value!r:.40}" for name, (value, default) in given.items() if value != default]
+        arguments = {"condition": (condition, "auto"), "solver": (solver, "auto"), "iterations": (iterations, 50)}
+        arguments |= {"tolerance": (tolerance, 1e-4), "settled": (settled, 0.0), "warm_start": (warm_start, False)}
+        arguments |= {"damping": (damping, 0.0), "batches": (batches, None)}
+        chosen = [f"{name} is {value!r:.40}" for name, (value, default) in arguments.items() if value != default]
         if chosen:
             raise ValueError(f"{', '.join(chosen)}, but single_loop=True has no use for it; leave it out.")
         return _single_loop_engine(problem, jit_compile)
-    how = _checked(problem, condition, solver, iterations, tolerance, settled, damping, batches)
-    settings = {**_settings(how, warm_start), "steps": problem.steps, "jit_compile": jit_compile}
+    options = _checked(problem, condition, solver, iterations, tolerance, settled, damping, batches)
+    settings = {**_settings(options, warm_start), "steps": problem.steps, "jit_compile": jit_compile}
     reporter = Reporter(settings)
 
     def make(problem: Problem, *_: Any) -> Method:
-        same = _checked(problem, condition, solver, iterations, tolerance, settled, damping, spread(batches, problem))
-        return (_warm if warm_start else _cold)(problem, same)._replace(report=reporter.look)
+        problem_options = _checked(
+            problem, condition, solver, iterations, tolerance, settled, damping, spread(batches, problem)
+        )
+        return (_warm if warm_start else _cold)(problem, problem_options)._replace(report=reporter.look)
 
     return MethodEngine(problem, settings, make, afresh=not warm_start)
 
 
-def _settings(how: How, warm_start: bool) -> dict[str, Any]:
+def _settings(options: ImplicitOptions, warm_start: bool) -> dict[str, Any]:
     """Plain values for the engine's settings; a schedule by its first values."""
 
     def described(schedule: Schedule) -> Any:
@@ -107,23 +109,23 @@ def _settings(how: How, warm_start: bool) -> dict[str, Any]:
 
     return {
         "method": "implicit",
-        "condition": how.condition.name,
-        "solver": how.solver,
-        "iterations": how.iterations,
-        "tolerance": None if how.renewed else described(how.tolerance),
-        "settled": described(how.settled),
+        "condition": options.condition.name,
+        "solver": options.solver,
+        "iterations": options.iterations,
+        "tolerance": None if options.renewed else described(options.tolerance),
+        "settled": described(options.settled),
         "warm_start": warm_start,
-        "damping": how.damping,
-        "batches": "of the training" if how.batches is None else "its own",
+        "damping": options.damping,
+        "batches": "of the training" if options.batches is None else "its own",
     }
 
 
-def _cold(problem: Problem, how: How) -> Method:
+def _cold(problem: Problem, options: ImplicitOptions) -> Method:
     """Trains from the start at every hyper-iteration."""
 
     def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         state = problem.dynamics.init(params, hypers)
-        return differentiate(problem, how, state, tf.constant(0), None, hypers, k).hypergradient
+        return differentiate(problem, options, state, tf.constant(0), None, hypers, k).hypergradient
 
     return from_the_start(hypergradient)
 
@@ -136,19 +138,19 @@ class WarmCarry(NamedTuple):
     t: tf.Tensor
 
 
-def _warm(problem: Problem, how: How) -> Method:
+def _warm(problem: Problem, options: ImplicitOptions) -> Method:
     """Continues the training and the solution of the linear system."""
 
     def start(params: Nest, hypers: Hypers) -> WarmCarry:
         state = problem.dynamics.init(params, hypers)
-        zeros = [nest.zeros_like(how.condition.point(state)) for _ in problem.terms(hypers)]
+        zeros = [nest.zeros_like(options.condition.point(state)) for _ in problem.terms(hypers)]
         return WarmCarry(state, zeros, tf.constant(0))
 
     def advance(carry: WarmCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[HyperGradient, WarmCarry]:
         t, k = loops.unknown((carry.t, k))  # as in MethodEngine
-        ended = differentiate(problem, how, carry.state, t, carry.adjoints, hypers, k)
-        after = WarmCarry(ended.hypergradient.state, ended.adjoints, ended.t)
-        return ended.hypergradient._replace(state=()), after
+        result = differentiate(problem, options, carry.state, t, carry.adjoints, hypers, k)
+        after = WarmCarry(result.hypergradient.state, result.adjoints, result.t)
+        return result.hypergradient._replace(state=()), after
 
     return Method(start, advance, forget=lambda carry: carry._replace(adjoints=nest.zeros_like(carry.adjoints)))
 
@@ -197,7 +199,7 @@ def _checked(
     settled: Schedule,
     damping: float,
     batches: Batches | None,
-) -> How:
+) -> ImplicitOptions:
     _check_problem(problem, batches)
     resolved = condition_of(problem, condition)
     if solver not in ("auto", *SOLVERS):
@@ -209,7 +211,9 @@ def _checked(
             raise ValueError(f"{argument} is {value!r}; it has to be a number, 0 or more.")
     source = problem.batches if batches is None else batches
     renewed = solver == "fixed_point" and not constant(source)
-    return How(resolved, solver, errors.check_count("iterations", iterations), tolerance, settled, damping, batches, renewed)
+    return ImplicitOptions(
+        resolved, solver, errors.check_count("iterations", iterations), tolerance, settled, damping, batches, renewed
+    )
 
 
 def _check_problem(problem: Problem, batches: Batches | None) -> None:

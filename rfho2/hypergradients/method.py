@@ -35,7 +35,7 @@ class Method(NamedTuple):
     complete: Callable[[Any, Hypers, tf.Tensor], HyperGradient] | None = None
 
 
-def from_the_start(hypergradient: Callable[[Nest, Hypers, tf.Tensor], Any], **others: Any) -> Method:
+def from_the_start(hypergradient: Callable[[Nest, Hypers, tf.Tensor], Any], **attributes: Any) -> Method:
     """The method that trains from the same params at every hyper-iteration: they are the carry.
 
     Args:
@@ -46,4 +46,4 @@ def from_the_start(hypergradient: Callable[[Nest, Hypers, tf.Tensor], Any], **ot
     def advance(params: Nest, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[Any, Nest]:
         return hypergradient(params, hypers, k), params
 
-    return Method(lambda params, hypers: params, advance, **others)
+    return Method(lambda params, hypers: params, advance, **attributes)

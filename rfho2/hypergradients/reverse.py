@@ -65,9 +65,9 @@ def _method(problem: Problem, checkpoints: int | None, truncate: int | None) -> 
             trajectory, last = loops.record(sweep.step, state, head, tail)
             costs, _ = loops.fold_back(sweep.back, sweep.turn(last, costs, problem.steps), trajectory, head, tail)
         else:
-            kept, last = binomial.record(sweep.step, state, head, tail, checkpoints)
+            saved, last = binomial.record(sweep.step, state, head, tail, checkpoints)
             carry = sweep.turn(last, costs, problem.steps)
-            costs, _ = binomial.fold_back(sweep.step, sweep.back, carry, kept, head, tail, checkpoints)
+            costs, _ = binomial.fold_back(sweep.step, sweep.back, carry, saved, head, tail, checkpoints)
         norms = {"adjoint": problem.norm([cost.state for cost in costs])}
         if not head:
             costs = pull_back(lambda _, hypers: problem.dynamics.init(params, hypers), (), hypers, costs)

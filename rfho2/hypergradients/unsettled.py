@@ -22,7 +22,7 @@ class Reporter:
 
     def __init__(self, settings: dict[str, Any]):
         self._settings = settings
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
 
     def look(self, k: int, norms: Norms) -> None:
         """Reads the norms of hyper-iteration k."""
@@ -40,8 +40,8 @@ class Reporter:
             self._warn("linear", k, self._unsolved(numbers))
 
     def _warn(self, kind: str, k: int, message: str) -> None:
-        if kind not in self._said:
-            self._said.add(kind)
+        if kind not in self._warned:
+            self._warned.add(kind)
             warnings.warn(f"rf.implicit, hyper-iteration {k}: {message} (This is said once.)", stacklevel=5)
 
     def _tolerance(self, k: int) -> float:

@@ -92,7 +92,7 @@ def window_engine(
     make: Callable[[Problem, WindowSettings], Method],
     jit_compile: bool | None,
     processes: Processes | None = None,
-    others: Mapping[str, Any] | None = None,
+    extra_settings: Mapping[str, Any] | None = None,
 ) -> MethodEngine:
     """The engine of a method that continues one training run, `hyper_batch` steps at a time.
 
@@ -106,7 +106,7 @@ def window_engine(
     """
     length = settings.hyper_batch if isinstance(settings.hyper_batch, int) else str(settings.hyper_batch)
     described = {"method": "real_time", **settings._asdict(), "hyper_batch": length, "jit_compile": jit_compile}
-    described |= others or {}
+    described |= extra_settings or {}
 
     def with_stream(problem: Problem, *_: Any) -> Method:
         return make(problem, settings)._replace(read=lambda stream, carry: read_window(stream, settings, int(carry.t)))

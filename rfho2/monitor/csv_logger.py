@@ -73,8 +73,8 @@ class CSVLogger(Callback):
 
     def _rewrite(self, first: int) -> None:
         """Replaces the file: the rows from before hyper-iteration `first` that are in it, and those that are pending."""
-        kept = [row for row in self._read() if _before(row, first)] if first > 0 and self._path.exists() else []
-        table = kept + self._pending
+        earlier = [row for row in self._read() if _before(row, first)] if first > 0 and self._path.exists() else []
+        table = earlier + self._pending
         titles = list(dict.fromkeys(title for row in table for title in row))
         draft = self._path.with_name(self._path.name + ".draft")
         text = _lines(titles, table, header=bool(titles))

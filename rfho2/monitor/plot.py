@@ -108,8 +108,8 @@ def _panels(run: _Run) -> list[tuple[str, Draw]]:
     values = {name: v for name, v in run.columns.items() if name == "value" or name.startswith("value/")}
     panels = [("objective", _curves(values, run.unit))]
     for group in dict.fromkeys(name.partition("/")[0] for name in run.hypers):  # one panel for the entries of a hyper
-        own = {name: run.columns[name] for name in run.hypers if name.partition("/")[0] == group}
-        panels.append((group, _curves(own, run.unit)))
+        curves = {name: run.columns[name] for name in run.hypers if name.partition("/")[0] == group}
+        panels.append((group, _curves(curves, run.unit)))
     panels += [(f"{name}, at the end", _entries(value)) for name, value in run.arrays.items()]
     gradients = {name.replace(GRADIENT, ""): v for name, v in run.columns.items() if GRADIENT in name}
     return panels + ([("hypergradients", _curves(gradients, run.unit))] if gradients else [])

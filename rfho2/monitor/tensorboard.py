@@ -94,9 +94,9 @@ class TensorBoard(Callback):
             return
         hypers = {name.removeprefix(f"{HYPERS}/"): v for name, v in scalars.items() if name.startswith(f"{HYPERS}/")}
         row = {f"initial.{name}": float(value) for name, value in hypers.items()} | self._settings
-        judged = [name for name in scalars if name.startswith((f"{OBJECTIVE}/", f"{METRICS}/"))]
+        metrics = [name for name in scalars if name.startswith((f"{OBJECTIVE}/", f"{METRICS}/"))]
         with self._giving_up_on_errors(), self._writer.as_default(step=0):
-            hparams.hparams_config([hparams.HParam(name) for name in row], [hparams.Metric(n) for n in (BEST, *judged)])
+            hparams.hparams_config([hparams.HParam(name) for name in row], [hparams.Metric(n) for n in (BEST, *metrics)])
             hparams.hparams(row, trial_id=self._logdir)
 
     @contextlib.contextmanager
@@ -120,13 +120,13 @@ class TensorBoard(Callback):
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, bool | float | str]:
     """Nested settings as {"optimizer.learning_rate.lr": 0.01}; those that are None or empty are left out."""
-    found: dict[str, bool | float | str] = {}
+    flattened: dict[str, bool | float | str] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
+            flattened |= flat(value, f"{prefix}{key}.")
         elif value is not None and value != []:
-            found[f"{prefix}{key}"] = value if isinstance(value, (bool, int, float, str)) else str(value)
-    return found
+            flattened[f"{prefix}{key}"] = value if isinstance(value, (bool, int, float, str)) else str(value)
+    return flattened
 
 
 def _layout() -> Any:

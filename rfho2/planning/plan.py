@@ -133,13 +133,16 @@ def _reverse_choices(steps: int, state: int, room: float, step: Measured, back: 
     fixed = max(back.bytes, FEW * state)
     seconds = back.start + steps * back.step
 
-    def kept(slots: int) -> Choice:
+    def checkpointed(slots: int) -> Choice:
         again = steps_run(steps, slots) - steps
         return Choice("reverse", {"checkpoints": slots}, seconds + again * step.step, slots * state + fixed)
 
     most = int((room - fixed) / state)  # slots that fit into memory
     slots = {1, *(fewest_slots(steps, runs) for runs in RUNS), max(most, 1)}
-    return [Choice("reverse", {}, seconds, steps * back.kept + fixed), *(kept(c) for c in sorted(slots) if c < steps)]
+    return [
+        Choice("reverse", {}, seconds, steps * back.state_bytes + fixed),
+        *(checkpointed(c) for c in sorted(slots) if c < steps),
+    ]
 
 
 def _forward_choices(

@@ -32,7 +32,7 @@ class Measured(NamedTuple):
     start: float
     step: float
     bytes: float
-    kept: float = 0.0
+    state_bytes: float = 0.0
 
 
 def time_training(problem: Problem, params: Nest, hypers: Hypers) -> Measured:
@@ -91,8 +91,8 @@ def time_reverse(problem: Problem, params: Nest, hypers: Hypers, step: float, mo
     few, many = (reverse(_shortened(problem, n)) for n in (first, steps))
     used = [_peak(functools.partial(engine, params, hypers)) for engine in (few, many)]
     times = [_best(functools.partial(engine, params, hypers)) for engine in (few, many)]
-    kept = min((used[1] - used[0]) / (steps - first), state) if used[1] > used[0] else state
-    return Measured(*_line((first, times[0]), (steps, times[1])), max(used[1] - steps * kept, 0), kept)
+    state_bytes = min((used[1] - used[0]) / (steps - first), state) if used[1] > used[0] else state
+    return Measured(*_line((first, times[0]), (steps, times[1])), max(used[1] - steps * state_bytes, 0), state_bytes)
 
 
 def _swept(problem: Problem, most: int, params: Nest, hypers: Hypers, steps: tf.Tensor) -> Nest:

@@ -38,9 +38,9 @@ def attempt(monkeypatch, place, number, fault):
 def survived(monkeypatch, place, number, fault):
     """One fault; then a run without faults, which ends as if there had been none."""
     outcome, system = attempt(monkeypatch, place, number, fault)
-    told = f"operation {number} ({system.hit}) with {fault}"
+    fault_description = f"operation {number} ({system.hit}) with {fault}"
     if isinstance(outcome, rf.CheckpointError | Crash):
-        assert fault != "short", told
+        assert fault != "short", fault_description
     else:
         assert_identical(outcome, straight())
     newest = max(numbers(place / "run"), default=0) if (place / "run").exists() else 0
@@ -48,9 +48,9 @@ def survived(monkeypatch, place, number, fault):
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # no checkpoint is damaged
         assert_identical(run(place / "run", callbacks=[start, rf.CSVLogger(place / "log.csv")]), straight())
-    assert start.first == newest, told
+    assert start.first == newest, fault_description
     lines = (place / "log.csv").read_text().splitlines()
-    assert [line.split(",")[0] for line in lines] == ["iteration", *map(str, range(TOTAL))], told
+    assert [line.split(",")[0] for line in lines] == ["iteration", *map(str, range(TOTAL))], fault_description
     return system
 
 

@@ -120,14 +120,14 @@ def test_a_run_that_recovered_resumes_bit_identically(tmp_path):
 
 
 def test_callbacks_are_called_for_finished_hyper_iterations_only():
-    told = []
+    calls = []
 
     class Record(rf.Callback):
         def on_hyper_iteration(self, k, hypers, hypergradient, extra):
-            told.append((k, float(hypers["h"])))
+            calls.append((k, float(hypers["h"])))
 
     run(tuner(callbacks=[Record()]), 2)
-    assert told == [(0, 0.0), (1, pytest.approx(1.0, abs=1e-5))]
+    assert calls == [(0, 0.0), (1, pytest.approx(1.0, abs=1e-5))]
 
 
 def test_an_unknown_on_divergence_is_rejected():

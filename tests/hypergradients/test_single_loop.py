@@ -33,12 +33,12 @@ def test_it_is_the_recursion_of_soba():
     carry, x = engine.start(tf.constant(FIRST), X), np.asarray(X["x"])
     z, v = FIRST, np.zeros(4)
     for k in range(5):
-        found, carry = engine.advance(carry, {"x": tf.constant(x)}, k)
+        hypergradient, carry = engine.advance(carry, {"x": tf.constant(x)}, k)
         gradient = CROSS.T @ v + 0.1 * x
-        np.testing.assert_allclose(found.grads["x"], gradient, rtol=1e-12, atol=1e-14)
-        np.testing.assert_allclose(found.value, objective(z, {"x": x}, None), rtol=1e-12)
+        np.testing.assert_allclose(hypergradient.grads["x"], gradient, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(hypergradient.value, objective(z, {"x": x}, None), rtol=1e-12)
         z, v = z - RATE * (HESSIAN @ z + CROSS @ x + SHIFT), v - RATE * (HESSIAN @ v + (z - 1))
-        np.testing.assert_allclose(found.state, z, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(hypergradient.state, z, rtol=1e-12, atol=1e-14)
         x = x - 0.1 * gradient
 
 

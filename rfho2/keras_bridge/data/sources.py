@@ -53,12 +53,12 @@ def arrays(x: Any, y: Any, sample_weight: Any, argument: str) -> Examples:
     if isinstance(sample_weight, Mapping | list | tuple) and not np.isscalar(next(iter(sample_weight), 0)):
         raise ValueError("sample_weight has a part for each output; pass one array, with a number for each example.")
     weights = () if sample_weight is None else (np.asarray(sample_weight, np.float32),)
-    found: Examples = nest.map(np.asarray, (_listed(x), _listed(y), *weights))
-    lengths = {len(leaf) if leaf.ndim else 0 for leaf in nest.flatten(found)}
+    examples: Examples = nest.map(np.asarray, (_listed(x), _listed(y), *weights))
+    lengths = {len(leaf) if leaf.ndim else 0 for leaf in nest.flatten(examples)}
     if len(lengths) != 1 or lengths == {0}:
-        shapes = [list(leaf.shape) for leaf in nest.flatten(found)]
+        shapes = [list(leaf.shape) for leaf in nest.flatten(examples)]
         raise ValueError(f"{argument} have shapes {shapes}; all need the same number of examples, at least one.")
-    return found
+    return examples
 
 
 def _listed(data: Any) -> Any:
@@ -88,8 +88,8 @@ def of_arrays(examples: Examples, order: Order, class_weight: ClassWeight) -> So
         examples = (*examples, datasets.weights_of_classes(examples[1], class_weight))
     number = len(nest.flatten(examples)[0])
     size = errors.check_count("batch_size", order.batch_size, most=number)
-    given = order.steps_per_epoch
-    steps = number // size if given is None else errors.check_count("steps_per_epoch", given)
+    requested = order.steps_per_epoch
+    steps = number // size if requested is None else errors.check_count("steps_per_epoch", requested)
     make = batches.shuffled(examples, size, order.seed) if order.shuffle else _in_order(examples, size)
     return Source(batches.seeded(make, order.seed + 1), steps, *examples[:2])
 

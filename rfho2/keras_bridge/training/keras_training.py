@@ -130,20 +130,20 @@ def make_training(
 
 def compiled_loss_weights(model: keras.Model, outputs: Sequence[str]) -> list[float] | None:
     """The factors of the outputs that the model was compiled with, in the order of the outputs."""
-    given = getattr(getattr(model, "_compile_loss", None), "_user_loss_weights", None)
-    if given is None:
+    weights = getattr(getattr(model, "_compile_loss", None), "_user_loss_weights", None)
+    if weights is None:
         return None
     structure = getattr(model, "_outputs_struct", None)
     names = sorted(structure) if isinstance(structure, Mapping) else list(outputs)
-    if isinstance(given, Mapping):
-        if not set(given) <= set(names):
-            raise ValueError(f"loss_weights has {sorted(given)}, but the model's outputs are {names}; compile it again.")
-        return [float(given.get(name, 1.0)) for name in names]
-    if not isinstance(given, list | tuple):
-        return [float(given)] * len(names)
-    if len(given) != len(names):
-        raise ValueError(f"loss_weights has {len(given)} factors for {len(names)} outputs; compile the model again.")
-    return [float(factor) for factor in given]
+    if isinstance(weights, Mapping):
+        if not set(weights) <= set(names):
+            raise ValueError(f"loss_weights has {sorted(weights)}, but the model's outputs are {names}; compile it again.")
+        return [float(weights.get(name, 1.0)) for name in names]
+    if not isinstance(weights, list | tuple):
+        return [float(weights)] * len(names)
+    if len(weights) != len(names):
+        raise ValueError(f"loss_weights has {len(weights)} factors for {len(names)} outputs; compile the model again.")
+    return [float(factor) for factor in weights]
 
 
 def refuse_overrides(model: keras.Model) -> None:

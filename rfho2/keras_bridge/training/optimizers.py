@@ -63,11 +63,15 @@ def resolve_optimizer(optimizer: Any, model: keras.Model) -> Optimizer:
 
 def warn_of_state(optimizer: Any, model: keras.Model) -> None:
     """Warns if the optimizer has trained before: what it remembers, such as Adam's moments, is not taken over."""
-    given = _inner(model.optimizer if optimizer is None and model.compiled else optimizer)
-    steps = int(given.iterations) if isinstance(given, keras.optimizers.Optimizer) and given.built else 0
-    if steps and resolve_optimizer(given, model).name != "sgd":
+    keras_optimizer = _inner(model.optimizer if optimizer is None and model.compiled else optimizer)
+    steps = (
+        int(keras_optimizer.iterations)
+        if isinstance(keras_optimizer, keras.optimizers.Optimizer) and keras_optimizer.built
+        else 0
+    )
+    if steps and resolve_optimizer(keras_optimizer, model).name != "sgd":
         warnings.warn(
-            f"{type(given).__name__} has made {steps} steps before; its settings are taken over, but its moments or "
+            f"{type(keras_optimizer).__name__} has already taken {steps} steps; its settings are used, but its moments or "
             f"velocities start afresh. The first steps may be rougher than if it had continued.",
             stacklevel=3,
         )

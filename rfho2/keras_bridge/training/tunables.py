@@ -152,15 +152,15 @@ def separate_hypers(
     """The hypers of which each layer gets its own."""
     if per_layer is None or isinstance(per_layer, bool | np.bool_):
         return PER_LAYER if per_layer else ()
-    wanted = [per_layer] if isinstance(per_layer, str) else list(per_layer)
+    separate = [per_layer] if isinstance(per_layer, str) else list(per_layer)
     named = [hypers] if isinstance(hypers, str) else list(hypers)
-    for name in wanted:
+    for name in separate:
         if name not in PER_LAYER or name not in named:
             raise ValueError(
                 f"per_layer has {name!r}, but it can only name hypers that are tuned ({named}) and that a layer can have of "
                 f"its own ({list(PER_LAYER)})."
             )
-    return wanted
+    return separate
 
 
 def _checked_names(hypers: Sequence[str] | Mapping[str, Any], optimizer: str) -> list[str]:
@@ -203,5 +203,5 @@ def _start(name: str, initial: Any, low: float, high: float, labels: Sequence[st
         return np.broadcast_to(value, [len(labels)] if labels else []).copy()
     except ValueError:
         each = f", or per_layer=['{name}'] with one for each layer that has weights" if name in PER_LAYER else ""
-        wanted = f"one number, or {len(labels)} numbers, for {', '.join(labels)}" if labels else f"one number{each}"
-        raise ValueError(f"hyper '{name}' has shape {list(value.shape)}; pass {wanted}.") from None
+        expected = f"one number, or {len(labels)} numbers, for {', '.join(labels)}" if labels else f"one number{each}"
+        raise ValueError(f"hyper '{name}' has shape {list(value.shape)}; pass {expected}.") from None

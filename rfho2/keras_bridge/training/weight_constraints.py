@@ -31,8 +31,8 @@ def _projection(path: str, constraint: Any) -> Projection:
         return lambda w: _rescaled(w, constraint.axis, tf.ones_like)
     if kind is keras.constraints.MinMaxNorm:
         low, high, rate = constraint.min_value, constraint.max_value, constraint.rate
-        wanted = lambda norm: rate * tf.clip_by_value(norm, low, high) + (1 - rate) * norm  # noqa: E731
-        return lambda w: _rescaled(w, constraint.axis, wanted)
+        target = lambda norm: rate * tf.clip_by_value(norm, low, high) + (1 - rate) * norm  # noqa: E731
+        return lambda w: _rescaled(w, constraint.axis, target)
     name = getattr(constraint, "__name__", kind.__name__)
     raise ValueError(
         f"variable '{path}' has the constraint {name}; rfho2 knows NonNeg, MaxNorm, UnitNorm and MinMaxNorm of "
@@ -40,9 +40,9 @@ def _projection(path: str, constraint: Any) -> Projection:
     )
 
 
-def _rescaled(w: tf.Tensor, axis: Any, wanted: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+def _rescaled(w: tf.Tensor, axis: Any, target: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
     norm = safe_sqrt(tf.reduce_sum(tf.square(w), axis, keepdims=True))
-    return w * wanted(norm) / (keras.backend.epsilon() + norm)
+    return w * target(norm) / (keras.backend.epsilon() + norm)
 
 
 def constrained(dynamics: Dynamics, projections: Mapping[str, Projection]) -> Dynamics:

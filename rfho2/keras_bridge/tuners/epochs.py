@@ -130,9 +130,9 @@ class Epochs:
 
     def on_end(self, result: Result) -> None:
         """Training ended: as planned, by a callback, by Ctrl-C in mid-epoch, or before this call."""
-        kept = result.best.state if self.keep_best and result.best is not None else result.state
-        if self._written is not kept:
-            self._write(kept)
+        final_state = result.best.state if self.keep_best and result.best is not None else result.state
+        if self._written is not final_state:
+            self._write(final_state)
         self.hypers = {name: value.numpy() for name, value in self.training.tunables.to_user(result.hypers).items()}
         self.callbacks.on_train_end()
 

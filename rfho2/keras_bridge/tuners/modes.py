@@ -17,19 +17,19 @@ def choose_mode(
     loss: Loss, params: Nest, hypers: Hypers, batches: Batches, mode: str | None, carry: bool | None, discount: float
 ) -> str:
     """The mode that the user asked for, by `mode` or by `carry=True`, which needs forward mode; or else the better one."""
-    wanted = "forward" if carry else mode
+    requested = "forward" if carry else mode
     many = count_columns(hypers) > MOST_COLUMNS
-    if wanted == "reverse" or (wanted is None and many):
+    if requested == "reverse" or (requested is None and many):
         return "reverse"
     kinds = [] if discount == 0 else control_flow(loss, params, hypers, batches)
-    if kinds and wanted == "forward" and count_columns(hypers) > MAX_SEPARATE:
+    if kinds and requested == "forward" and count_columns(hypers) > MAX_SEPARATE:
         raise ValueError(
             f"{'mode is' if mode else 'carry is True, which needs mode'} 'forward', but the training loss has control flow "
             f"({', '.join(kinds)}), through which forward mode tunes at most {MAX_SEPARATE} numbers, not "
             f"{count_columns(hypers)}. Leave mode and carry out, and the tuner uses reverse mode; or build recurrent layers "
             f"with unroll=True."
         )
-    return wanted or ("reverse" if kinds else "forward")
+    return requested or ("reverse" if kinds else "forward")
 
 
 def control_flow(loss: Loss, params: Nest, hypers: Hypers, batches: Batches) -> list[str]:

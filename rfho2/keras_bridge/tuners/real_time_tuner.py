@@ -122,7 +122,7 @@ class RealTimeTuner:
         self._training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
         warn_of_state(optimizer, model)
         self._tunables = self._training.tunables
-        self._judged = None if robust else self._training
+        self._objective_training = None if robust else self._training
         self.hyper_batch = window_settings(hyper_batch, carry, discount, mode or "forward").hyper_batch
         self.hyper_rate = hyper_rate
         self.validation_batch = errors.check_count("validation_batch", validation_batch)
@@ -239,20 +239,20 @@ class RealTimeTuner:
         """The driver, and the params and hypers from which it starts."""
         validation = sources.validation_batches(held_out, self.validation_batch, self.seed + 2)
         batch, params = validation(tf.constant(0)), current_params(self.model, self._training.model.params)
-        if self._judged is None:
+        if self._objective_training is None:
             plain = float(self._training.objective(params, {}, batch))
-            self._judged = self._training._replace(loss=bounded(self._training.loss, plain))
-        judged = self._judged
-        problem = Problem(self._training.dynamics(), judged.objective, None, source.batches, validation)
+            self._objective_training = self._training._replace(loss=bounded(self._training.loss, plain))
+        objective_training = self._objective_training
+        problem = Problem(self._training.dynamics(), objective_training.objective, None, source.batches, validation)
         tunables, sets = self._tunables, self._tunables.constraints()
         start: Hypers = {name: sets[name].project(tf.constant(v)) for name, v in tunables.to_internal(self.hypers).items()}
-        loss, how = self._training.training_loss, (self.mode, self.carry, self.discount)
-        self.mode = choose_mode(loss, params, errors.checked_hypers(start, params), source.batches, *how)
+        loss, mode_arguments = self._training.training_loss, (self.mode, self.carry, self.discount)
+        self.mode = choose_mode(loss, params, errors.checked_hypers(start, params), source.batches, *mode_arguments)
         jit_compile, mode = self._jit_compile, self.mode
         engine = real_time(problem, hyper_batch, self.carry, jit_compile, discount=self.discount, mode=mode)
-        first = float(judged.objective(params, {}, batch))
+        first = float(objective_training.objective(params, {}, batch))
         if not self._begun:
-            start = safe_start(_trial(problem, judged, params, batch, hyper_batch), start, tunables, first)
+            start = safe_start(_trial(problem, objective_training, params, batch, hyper_batch), start, tunables, first)
         steps = math.ceil(watch.iterations * hyper_batch)
         if jit_compile is None:
             engine.graph_until = graph_steps(steps)
@@ -277,7 +277,7 @@ def graph_steps(steps: int) -> float:
     return GRAPH_STEPS if steps >= GRAPH_STEPS + WORTH_COMPILING else math.inf
 
 
-def _trial(problem: Problem, judged: KerasTraining, params: Nest, batch: Nest, hyper_batch: Fraction) -> Trial:
+def _trial(problem: Problem, objective_training: KerasTraining, params: Nest, batch: Nest, hyper_batch: Fraction) -> Trial:
     """hypers -> the validation loss after a few hyper-batches of training with them, in graph mode: it is short."""
     length = math.floor(TRIAL * hyper_batch)
     train = graph_function(lambda hypers, streamed: problem.reading(streamed, 0).train(params, hypers, length))
@@ -285,6 +285,6 @@ def _trial(problem: Problem, judged: KerasTraining, params: Nest, batch: Nest, h
     def trial(hypers: Hypers) -> float:
         streamed = problem.batches.take(length) if isinstance(problem.batches, Stream) else ()
         state = train(errors.checked_hypers(hypers, params), streamed)
-        return float(judged.objective(problem.dynamics.params(state), {}, batch))
+        return float(objective_training.objective(problem.dynamics.params(state), {}, batch))
 
     return trial

@@ -49,8 +49,8 @@ def safe_start(trial: Trial, hypers: Hypers, tunables: Tunables, first: float) -
 
     loss = finite(hypers)
     smaller = _smaller(finite, hypers, tunables, loss, BETTER * abs(first))
-    found = _larger(finite, hypers, tunables, loss, NO_WORSE * abs(first)) if smaller is None else smaller
-    return hypers if found is None else tunables.with_learning_rate_times(LOWER, found)
+    chosen = _larger(finite, hypers, tunables, loss, NO_WORSE * abs(first)) if smaller is None else smaller
+    return hypers if chosen is None else tunables.with_learning_rate_times(LOWER, chosen)
 
 
 def _smaller(trial: Trial, hypers: Hypers, tunables: Tunables, lowest: float, margin: float) -> Hypers | None:
@@ -83,8 +83,8 @@ def _larger(trial: Trial, hypers: Hypers, tunables: Tunables, lowest: float, mar
         best, lowest = hypers, min(lowest, loss)
 
 
-def _same(some: Hypers, others: Hypers) -> bool:
-    return all(np.array_equal(some[name], others[name]) for name in some)
+def _same(a: Hypers, b: Hypers) -> bool:
+    return all(np.array_equal(a[name], b[name]) for name in a)
 
 
 def warn_at_the_floor(hypers: Mapping[str, np.ndarray], tunables: Tunables) -> None:

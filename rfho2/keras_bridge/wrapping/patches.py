@@ -60,8 +60,8 @@ def dropout(
 ) -> tf.Tensor:
     """`tf.nn.experimental.stateless_dropout` with the same mask in graph mode and XLA."""
     shape = tf.shape(x) if noise_shape is None else noise_shape
-    kept = ops.uniform(tf.cast(seed, tf.int32), shape, x.dtype) >= tf.cast(rate, x.dtype)
-    return tf.where(kept, x / (1 - tf.cast(rate, x.dtype)), tf.zeros([], x.dtype))
+    keep = ops.uniform(tf.cast(seed, tf.int32), shape, x.dtype) >= tf.cast(rate, x.dtype)
+    return tf.where(keep, x / (1 - tf.cast(rate, x.dtype)), tf.zeros([], x.dtype))
 
 
 @contextlib.contextmanager

@@ -113,12 +113,12 @@ class PureModel:
                 f"training (as SpectralNormalization does), so that a step is not a function of the weights alone. "
                 f"Use a layer that does not."
             )
-        others = assigned([v for v in self.fixed if id(v) not in self._may_change])
-        if others and not self._warned:
+        unexpected = assigned([v for v in self.fixed if id(v) not in self._may_change])
+        if unexpected and not self._warned:
             self._warned = True
             warnings.warn(
-                f"model '{self.model.name}': layers assign to {', '.join(others[:3])} while they are called in training. "
-                f"Under rfho2 these variables keep the values that they have now.",
+                f"model '{self.model.name}': layers assign to {', '.join(unexpected[:3])} when called in training. Under "
+                f"rfho2 these variables keep their current values.",
                 stacklevel=6,
             )
 
