@@ -13,7 +13,7 @@ from rfho2.core import loops
 def clipped_to_sum(
     u: tf.Tensor, second_bound: tf.Tensor, least: float, most: tuple[float, float], total: float
 ) -> tf.Tensor:
-    """clip(u - tau, least, b), with tau such that the entries sum to `total`; b is most[1] where `other`, else most[0].
+    """clip(u - tau, least, b), tau such that the entries sum to `total`; b is most[1] where `second_bound`, else most[0].
 
     The sum decreases with tau, and is linear between the points u - least and u - b. Bisection finds the two neighbouring
     points around tau, and the linear equation between them is solved. All sums are computed directly, in float64: running

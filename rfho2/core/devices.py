@@ -1,4 +1,4 @@
-"""What the computation runs on."""
+"""The devices that computations run on."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def implicit(
       damping: d in (M + d I) v = b, for a singular or indefinite matrix; it biases the hypergradient.
       batches: index -> batch on which the linear system is built; the training's own by default. "fixed_point" takes the
         next batch for each product, and then makes all its iterations; the others use one, which should be large.
-      jit_compile: None tries XLA and falls back to the graph; True or False insists.
+      jit_compile: None tries XLA and falls back to the graph; True or False decides.
       single_loop: let training, linear system and hypers advance together (SOBA; Dagréou et al., 2022): each hyper-iteration
         takes one step and one product, both at the same state, and continues from the last. The cheapest; hypers have to
         move slowly, and the first hypergradients are far from exact. `problem.steps` is 1, and the other arguments keep

@@ -67,7 +67,7 @@ def real_time(
       carry: True keeps Z across updates of the hypers, as the paper's code does; False resets it to zero after each update,
         so that a hypergradient looks back no further than one hyper-batch. None means True in forward mode and False in
         reverse mode, which has no Z to keep.
-      jit_compile: None tries XLA, except for convolutions on a CPU, and falls back to the graph; True or False insists.
+      jit_compile: None tries XLA, except for convolutions on a CPU, and falls back to the graph; True or False decides.
       discount: from 0 to 1. 1 is exact. 1 - 1/n looks back about n steps, which keeps Z from growing without bound and
         reduces its noise, at the price of a bias towards short-term effects (MARTHE; Donini et al., 2020).
       mode: "forward" or "reverse".

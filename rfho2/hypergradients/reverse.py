@@ -31,7 +31,7 @@ def reverse(
         training, 3 T^(1/3) at most two, and so on; 1 saves only the first state and costs T / 2 trainings. None saves all T.
       truncate: differentiate only the last k steps, as if the state before them did not depend on the hypers; memory for k
         states. None differentiates all T steps, which is exact.
-      jit_compile: None tries XLA, except for convolutions on a CPU, and falls back to the graph; True or False insists.
+      jit_compile: None tries XLA, except for convolutions on a CPU, and falls back to the graph; True or False decides.
 
     Returns:
       An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state, norms)`.

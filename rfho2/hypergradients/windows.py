@@ -100,7 +100,7 @@ def window_engine(
       problem: what to differentiate; its training batches may be a stream.
       settings: see `rf.real_time`.
       make: (problem, settings) -> Method. Its carry has the fields `state` and `t`.
-      jit_compile: None tries XLA and falls back to the graph; True or False insists.
+      jit_compile: None tries XLA and falls back to the graph; True or False decides.
       processes: where it runs.
       others: further settings of the engine.
     """
