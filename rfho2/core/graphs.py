@@ -42,7 +42,7 @@ def spec(nested: Nest) -> Nest:
 
 
 def trace(function: Callable[..., Any], followed: Nest, *other_arguments: Nest) -> tuple[Any, list[Op]]:
-    """Traces function(followed, *other_arguments) for tensors or specs; returns the concrete function and its ordered ops."""
+    """Traces function(followed, *other_arguments) for tensors or specs; returns the concrete function and its ops."""
     inputs: list[str] = []
 
     def traced(followed: Nest, *other_arguments: Nest) -> Any:

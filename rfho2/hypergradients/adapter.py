@@ -22,7 +22,7 @@ def as_engine(engine: Any) -> Engine:
 
 
 class Adapter(Engine):
-    """Gives an engine of the user's the defaults of `Engine`, for what it lacks."""
+    """Wraps a custom engine, and gives it the defaults of `Engine` for what it lacks."""
 
     def __init__(self, engine: Any):
         super().__init__(engine.problem, engine.settings)

@@ -75,7 +75,7 @@ def distance(table: tf.Tensor, length: tf.Tensor, slots: tf.Tensor) -> tf.Tensor
 
 
 def record(step: Step, state: Nest, start: int, steps: int, slots: int) -> tuple[SavedStates, Nest]:
-    """Runs all the steps and saves states along the way; returns (kept, last state)."""
+    """Runs all the steps and saves states along the way; returns (saved states, last state)."""
     first = Place(state, tf.constant(start), tf.constant(0))
     empty = loops.slots_for(first[:2], slots)
     saved = SavedStates(*_walk(step, empty, first, tf.constant(start + steps), _table(steps, slots), slots))
@@ -107,7 +107,7 @@ def fold_back(
 def _walk(
     step: Step, full: loops.Slots, place: Place, end: tf.Tensor, table: tf.Tensor, slots: int
 ) -> tuple[loops.Slots, Place]:
-    """Runs from a place to the time `end` and saves what the schedule demands; every place is saved when it is left."""
+    """Runs from a place to the time `end` and saves the states that the schedule demands; a place is saved when it is left."""
 
     def onward(everything: tuple[loops.Slots, Place]) -> tuple[loops.Slots, Place]:
         full, (state, t, slot) = everything

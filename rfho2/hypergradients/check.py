@@ -82,8 +82,8 @@ def check_hypergradient(
       params, hypers: in float64, like the data; differences in float32 would be meaningless.
       rtol: largest relative error that counts as agreement.
       seed: of the random directions along which hypers with more than ten entries are checked.
-      engine: an engine of this problem to check as well. The reference of `rf.implicit` is differences of the training
-        continued until it stands still; its error may be ten times its linear residual.
+      engine: an engine of this problem to check as well. The reference for `rf.implicit` is differences of the
+        training continued until it converges; the error may be ten times the linear residual.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: tf.reduce_sum(hypers["scale"] * tf.cos(w))

@@ -18,7 +18,7 @@ RESIDUALS = 10.0  # times the linear residual: the error that an implicit hyperg
 
 
 class EngineComparison(NamedTuple):
-    """By hyper: the engine's derivative, the difference that it is compared with, and the error; and what is wrong."""
+    """For each hyper, the engine's derivative, the difference it is compared with and the error; and what is wrong."""
 
     columns: dict[str, tuple[float, float, float]]
     message: str
@@ -27,8 +27,8 @@ class EngineComparison(NamedTuple):
 def compare_engine(engine: Engine, params: Nest, hypers: Hypers, rtol: float, seed: int) -> EngineComparison:
     """Compares the hypergradient of an engine with central differences.
 
-    Differences are taken of E(s_T); of E after the first hyper-batch for an engine in real time; of E after a training that
-    goes on until it stands still for `rf.implicit`.
+    The differences are those of E(s_T); for real time, of E after the first hyper-batch; for `rf.implicit`, of E after a
+    training that continues until it converges.
     """
     hypergradient = engine(params, hypers)
     value, limit = _reference(engine, params), rtol
@@ -49,13 +49,14 @@ def _reference(engine: Engine, params: Nest) -> Callable[[Hypers], dict[str, flo
 
 
 def _message(engine: Engine, norms: Norms, wrong: list[str], limit: float) -> str:
-    text = f"the engine, {engine.settings.get('method')}, differs from differences for {', '.join(wrong)}: see the table."
-    if engine.settings.get("method") != "implicit":
+    method = engine.settings.get("method")
+    text = f"the engine, {method}, disagrees with finite differences for {', '.join(wrong)}: see the table."
+    if method != "implicit":
         return text
     residual, unsettled = (float(norms[name]) for name in ("linear residual", "unsettled"))
     return (
-        f"{text} Up to {limit:.1e} was allowed, by its linear residual of {residual:.1e}. Its training was "
-        f"{100 * unsettled:.2g} % of the objective away from a solution: use more steps if that is much."
+        f"{text} Errors up to {limit:.1e} are allowed, given its linear residual of {residual:.1e}. Its training was "
+        f"{100 * unsettled:.2g} % of the objective away from a solution: use more steps if that is too much."
     )
 
 

@@ -46,25 +46,25 @@ def implicit(
 
     Args:
       problem: `steps` is the largest number of training steps; with `warm_start`, of each hyper-iteration.
-      condition: "gradient" does not see the optimiser, and so fits all of rfho2's but `adamw`; "step" fits any step that
-        converges to a fixed point: projected or proximal gradients, equilibrium models, a step of your own. "auto" is
-        "gradient" where the step has one.
+      condition: "gradient" is independent of the optimiser, and works with all but `adamw`; "step" works with any step that
+        converges to a fixed point: projected or proximal gradients, equilibrium models, custom steps. "auto" is "gradient"
+        where the step has one.
       solver: "cg" needs a symmetric matrix, which "gradient" has; "bicgstab" solves with any; "normal" is slower and
-        steadier, and needs forward mode with "step"; "fixed_point" sums `iterations` terms of the Neumann series: 1 is
-        one-step differentiation, few look back as many steps. "auto" is "cg" for "gradient" and "bicgstab" for "step".
+        steadier, and needs forward mode with "step"; "fixed_point" sums `iterations` terms of the Neumann series: n terms
+        look back n steps, and 1 is one-step differentiation. "auto" is "cg" for "gradient" and "bicgstab" for "step".
       iterations: the largest number of iterations of the solver.
       tolerance: of the linear residual, relative to dE/ds; a number, or a function of the hyper-iteration k.
       settled: stop the training when a step moves the params by at most this fraction; a number, or a function of k. 0
         takes all steps.
-      warm_start: continue training and solver in each hyper-iteration where the last one ended, as hypers move little.
+      warm_start: continue training and solver where the last hyper-iteration ended, because the hypers move little.
       damping: d in (M + d I) v = b, for a singular or indefinite matrix; it biases the hypergradient.
-      batches: index -> batch on which the linear system is built; the training's own by default. "fixed_point" takes the
-        next batch for each product, and then makes all its iterations; the others use one, which should be large.
+      batches: index -> batch on which the linear system is built; by default the training batches. "fixed_point" takes the
+        next batch for each product, and then runs all its iterations; the other solvers use one, which should be large.
       jit_compile: None tries XLA and falls back to the graph; True or False decides.
       single_loop: let training, linear system and hypers advance together (SOBA; Dagréou et al., 2022): each hyper-iteration
-        takes one step and one product, both at the same state, and continues from the last. The cheapest; hypers have to
-        move slowly, and the first hypergradients are far from exact. `problem.steps` is 1, and the other arguments keep
-        their defaults.
+        takes one step and one product, both at the same state, and continues from the last. It is the cheapest, but the
+        hypers have to move slowly, and the first hypergradients are far from exact. `problem.steps` is 1, and the other
+        arguments keep their defaults.
 
     Returns:
       An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state, norms)`. The norms are "residual" (the
@@ -84,7 +84,7 @@ def implicit(
         arguments |= {"damping": (damping, 0.0), "batches": (batches, None)}
         chosen = [f"{name} is {value!r:.40}" for name, (value, default) in arguments.items() if value != default]
         if chosen:
-            raise ValueError(f"{', '.join(chosen)}, but single_loop=True has no use for it; leave it out.")
+            raise ValueError(f"{', '.join(chosen)}, but single_loop=True does not use it; leave it out.")
         return _single_loop_engine(problem, jit_compile)
     options = _checked(problem, condition, solver, iterations, tolerance, settled, damping, batches)
     settings = {**_settings(options, warm_start), "steps": problem.steps, "jit_compile": jit_compile}
@@ -218,7 +218,7 @@ def _checked(
 
 def _check_problem(problem: Problem, batches: Batches | None) -> None:
     if problem.steps is None:
-        raise ValueError("steps is None, which only rf.real_time accepts; rf.implicit needs the most steps of a training.")
+        raise ValueError("steps is None, which only rf.real_time accepts; rf.implicit needs the largest number of steps.")
     if batches is not None:
         errors.check_callable("batches", batches, "index -> batch, such as rf.batches.full(data)")
     if isinstance(problem.batches, Stream) or isinstance(batches, Stream):

@@ -21,9 +21,9 @@ class Method(NamedTuple):
       forget: carry -> the carry of the same training without memory of earlier hypers.
       params_at: (function, k) -> what hyper-iteration k starts from, if the params are a function k -> params. Pure.
       read: (stream, carry) -> the batches of the next hyper-iteration, stacked. Eager.
-      report: (k, norms) -> None looks at the norms of hyper-iteration k, and may warn or refuse them. Eager.
-      complete: (result, hypers, k) -> HyperGradient, from what `advance` returned in its place, if processes have to
-        exchange something first. Eager.
+      report: (k, norms) -> None checks the norms of hyper-iteration k; it may warn or raise an error. Eager.
+      complete: (result, hypers, k) -> HyperGradient, from what `advance` returned instead, if processes have to exchange
+        data first. Eager.
     """
 
     start: Callable[[Nest, Hypers], Any]
@@ -40,7 +40,7 @@ def from_the_start(hypergradient: Callable[[Nest, Hypers, tf.Tensor], Any], **at
 
     Args:
       hypergradient: (params, hypers, k) -> HyperGradient.
-      others: further attributes of the method.
+      attributes: further attributes of the method.
     """
 
     def advance(params: Nest, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[Any, Nest]:

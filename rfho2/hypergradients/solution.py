@@ -77,7 +77,7 @@ def differentiate(
 def train(
     problem: Problem, options: ImplicitOptions, state: Nest, t: tf.Tensor, hypers: Hypers, k: tf.Tensor
 ) -> tuple[Nest, tf.Tensor]:
-    """The state after the training, and the time then."""
+    """The state and the time after the training."""
     assert problem.steps is not None
     if not callable(options.settled) and options.settled == 0:
         return loops.fold(lambda s, t: problem.step(s, hypers, t, k), state, t, problem.steps), t + problem.steps
@@ -99,10 +99,10 @@ def train(
 
 
 class EndOfTraining:
-    """A training at its end, with the condition linearised there.
+    """The end of a training, with the condition linearised there.
 
     Args:
-      problem, how, hypers, k: as in `differentiate`.
+      problem, options, hypers, k: as in `differentiate`.
       state, t: where and when the training ended.
     """
 
@@ -126,7 +126,7 @@ class EndOfTraining:
         return term.cost(dynamics, self.system.point, self.hypers, term.batch(self.k))
 
     def solve(self, cost: Cost, start: Nest | None) -> tuple[linear.Solution, dict[str, tf.Tensor]]:
-        """v with M^T v = dE/d point, and the norms that tell how far to trust it."""
+        """v with M^T v = dE/d point, and the norms that say how far to trust it."""
         product = self.system.transposed_product
         solution = linear.solve(self._solver(cost.state), product, cost.state, start)
         norms = {}
@@ -165,7 +165,7 @@ class EndOfTraining:
         return sum_terms
 
     def read(self, term: Term, cost: Cost, v: Nest) -> dict[str, tf.Tensor]:
-        """The hypergradient of one objective from its adjoint; refuses hypers that do not act on it."""
+        """The hypergradient of one objective from its adjoint; rejects hypers that do not affect it."""
         products = self.system.by_hypers(v, term.hypers)
         self._check_connected(term, [name for name, product in products.items() if product is None])
         sign = self.options.condition.sign
@@ -175,7 +175,7 @@ class EndOfTraining:
         }
 
     def _check_connected(self, term: Term, names: list[str]) -> None:
-        """Refuses those of the hypers on which the objective does not depend directly either."""
+        """Rejects the hypers on which the objective does not depend directly either."""
         with tf.GradientTape() as tape:
             tape.watch(tuned := {name: self.hypers[name] for name in names})
             params = self.options.condition.dynamics(self.problem).params(self.system.point)
@@ -183,14 +183,14 @@ class EndOfTraining:
         lost = [name for name, derivative in tape.gradient(value, tuned).items() if derivative is None]
         if lost:
             raise ValueError(
-                f"{', '.join(map(repr, lost))} {'does' if len(lost) == 1 else 'do'} not act on the solution of the "
+                f"{', '.join(map(repr, lost))} {'does' if len(lost) == 1 else 'do'} not affect the solution of the "
                 f"training, so the implicit derivative is 0. Learning rate, momentum and initialisation only change the "
-                f"way there: tune them with rf.reverse, rf.forward or rf.real_time, or hold them fixed."
+                f"path to it: tune them with rf.reverse, rf.forward or rf.real_time, or hold them fixed."
             )
 
 
 def _combined(norms: list[dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
-    """The norms of all objectives: changes and products are added, of the others the worst counts."""
+    """The norms of all objectives: changes and products are added; of the other norms the worst counts."""
     reductions = {"predicted change": tf.reduce_sum, "products": tf.reduce_sum, "curvature": tf.reduce_min}
     return {
         name: reductions.get(name, tf.reduce_max)(tf.stack([term_norms[name] for term_norms in norms])) for name in norms[0]

@@ -11,7 +11,7 @@ from rfho2.core import graphs, nest
 from rfho2.core.types import Hypers, Nest
 
 unconverted = tf.autograph.experimental.do_not_convert  # otherwise vectorized_map would rewrite the user's functions
-UNSUITED = ("While", "If", "Case", "Random", "Call")  # parts of the names of ops that do not vectorise, or badly
+UNSUITED = ("While", "If", "Case", "Random", "Call")  # parts of the names of ops that vectorise badly or not at all
 UNROLLED = 8  # episodes: up to this number such functions are called one by one instead of in a loop, which is slower
 
 
@@ -43,14 +43,14 @@ def stack(source: Callable[[tf.Tensor], Nest], k: tf.Tensor, n: int) -> Nest:
 
 
 def vectorised(function: Callable[..., Nest], per_episode: tuple[Nest, ...], hypers: Hypers, batch: Nest) -> Nest:
-    """function(*own, hypers, batch) of every episode, along a new first axis of each leaf.
+    """function(*per_episode, hypers, batch) of every episode, along a new first axis of each leaf.
 
-    The derivative is not left to a tape around the map, because `tf.vectorized_map` forgets the custom gradients of what it
-    maps. It is a map of its own, with a tape for each episode.
+    A tape around the map cannot compute the derivative, because `tf.vectorized_map` loses the custom gradients of what it
+    maps. A second map computes it, with a tape for each episode.
 
     Args:
       function: of one episode.
-      own: what each episode has for itself, stacked.
+      per_episode: the arguments that differ between episodes, stacked.
       hypers: shared by all episodes.
       batch: `Stacked`, or shared by all episodes; not differentiated.
     """
@@ -67,11 +67,11 @@ def vectorised(function: Callable[..., Nest], per_episode: tuple[Nest, ...], hyp
 
 
 Single = Callable[[list[tf.Tensor], Hypers, list[tf.Tensor]], list[tf.Tensor]]
-"""(own, hypers, examples) of one episode -> results."""
+"""(per_episode, hypers, examples) of one episode -> results."""
 
 
 def _mapped(single: Single, per_episode: list[tf.Tensor], hypers: Hypers, examples: list[tf.Tensor]) -> list[tf.Tensor]:
-    """single(own[i], hypers, examples[i]) for all i; differentiable with respect to `own` and `hypers`."""
+    """single(per_episode[i], hypers, examples[i]) for all i; differentiable with respect to `per_episode` and `hypers`."""
 
     @tf.custom_gradient
     def mapped(*leaves: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[tf.Tensor | None]]]:
@@ -90,7 +90,10 @@ def _mapped(single: Single, per_episode: list[tf.Tensor], hypers: Hypers, exampl
 def _pulled_back(
     single: Single, per_episode: list[tf.Tensor], shared: Hypers, examples: list[tf.Tensor], upstream: list[tf.Tensor]
 ) -> list[tf.Tensor | None]:
-    """The derivatives of sum upstream . single(own, shared, examples) by own and shared; None where there is none."""
+    """The derivatives of sum upstream . single(per_episode, shared, examples) with respect to `per_episode` and `shared`.
+
+    A derivative is None where there is no connection.
+    """
     connected: list[bool] = []
 
     @unconverted
@@ -115,6 +118,6 @@ def _tensors(structure: Nest) -> list[Any]:
 
 
 def _filled(structure: Nest, leaves: list[tf.Tensor]) -> Nest:
-    """The structure with these leaves in the place of those that are not None."""
+    """The structure with these leaves in place of those that are not None."""
     remaining = iter(leaves)
     return nest.map(lambda leaf: None if leaf is None else next(remaining), structure)

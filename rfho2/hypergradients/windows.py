@@ -102,7 +102,7 @@ def window_engine(
       make: (problem, settings) -> Method. Its carry has the fields `state` and `t`.
       jit_compile: None tries XLA and falls back to the graph; True or False decides.
       processes: where it runs.
-      others: further settings of the engine.
+      extra_settings: further settings of the engine.
     """
     length = settings.hyper_batch if isinstance(settings.hyper_batch, int) else str(settings.hyper_batch)
     described = {"method": "real_time", **settings._asdict(), "hyper_batch": length, "jit_compile": jit_compile}

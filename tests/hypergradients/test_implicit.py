@@ -312,7 +312,7 @@ def test_hypers_that_do_not_move_the_solution_are_refused_by_name():
         (rf.momentum(case.loss, 0.1, "mu"), "mu"),
         (rf.gradient_descent(case.loss, 0.1)._replace(init=lambda w, h: w + h["shift"]), "shift"),
     ):
-        with pytest.raises(ValueError, match=f"'{name}' does not act on the solution.*rf.reverse"):
+        with pytest.raises(ValueError, match=f"'{name}' does not affect the solution.*rf.reverse"):
             hypergradient(case._replace(hypers=case.hypers | {name: 0.1}), dynamics=dynamics)
 
 
@@ -383,6 +383,6 @@ def test_the_check_takes_any_engine_and_says_what_is_wrong():
         )
     ]
     assert messages[0] == ""
-    assert messages[1].startswith("the engine, reverse, differs from differences for rho")
-    assert "implicit, differs from differences for rho" in messages[2]
+    assert messages[1].startswith("the engine, reverse, disagrees with finite differences for rho")
+    assert "implicit, disagrees with finite differences for rho" in messages[2]
     assert "% of the objective away from a solution" in messages[2]

@@ -57,5 +57,5 @@ def test_with_hypers_at_rest_it_ends_at_the_implicit_hypergradient(dynamics):
 def test_what_it_leaves_no_choice_of_is_refused():
     with pytest.raises(ValueError, match="steps is 3; with single_loop=True a hyper-iteration takes one step"):
         rf.implicit(problem(3), single_loop=True)
-    with pytest.raises(ValueError, match="solver is 'cg', but single_loop=True has no use for it"):
+    with pytest.raises(ValueError, match="solver is 'cg', but single_loop=True does not use it"):
         rf.implicit(problem(), solver="cg", single_loop=True)
