@@ -1,4 +1,4 @@
-"""Runs hyper-iterations: several in one compiled call, or one at a time where something has to look in between."""
+"""Runs hyper-iterations: several in one compiled call, or one at a time where Python has to act in between."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from rfho2.driver.run_state import LastGood, RunState
 from rfho2.hypergradients.engine import Engine, MethodEngine, Processes
 from rfho2.hypergradients.episodes import ParamsFunction
 
-SECONDS = 0.25  # that a call may take, so that Ctrl-C and the progress bar are not kept waiting
+SECONDS = 0.25  # the intended length of a call, so that Ctrl-C and the progress bar respond quickly
 
 
 class CallResult(NamedTuple):
-    """What a call did. The history of `now` does not include its hyper-iterations yet.
+    """The result of a call. The history of `now` does not include its hyper-iterations yet.
 
     Attributes:
-      now: the state after the hyper-iterations that ended well.
-      told: what is reported of each of them, in NumPy.
-      failed: what is reported of the one that did not end well, if there is one.
-      ended: how the last one ended.
+      now: the state after the hyper-iterations that succeeded.
+      reports: the reports of these hyper-iterations, in NumPy.
+      failed: the report of the hyper-iteration that failed, if there is one.
+      outcome: the outcome of the last hyper-iteration.
     """
 
     now: RunState
@@ -52,10 +52,10 @@ class Calls:
 
     Args:
       engine: computes the hypergradients.
-      rule: how the hypers are moved.
+      rule: how the hypers are updated.
       now: the state from which the run starts.
-      wanted: hyper-iterations in a call; None chooses as many as take about a quarter of a second.
-      one_at_a_time: why only one hyper-iteration fits into a call, or "".
+      requested: hyper-iterations in a call; None chooses as many as take about a quarter of a second.
+      one_at_a_time: why a call can run only one hyper-iteration, or "".
     """
 
     def __init__(self, engine: Engine, rule: Rule, now: RunState, requested: int | None, one_at_a_time: str):
@@ -73,18 +73,18 @@ class Calls:
                 f"iterations_per_call out, or remove the reason."
             )
         self._most = 1 if reason else most(now.hypers)
-        self._seconds: float | None = None  # that a hyper-iteration takes; None until one was timed
+        self._seconds: float | None = None  # per hyper-iteration; None until one has been timed
         self._compiling = True  # so that the first call is not timed
 
     def length(self, left: int) -> int:
-        """The number of hyper-iterations in the next call, of which `left` are left."""
+        """The number of hyper-iterations in the next call, at most `left`."""
         if self._requested is not None:
             return min(self._requested, self._most, left)
         affordable = 1 if self._seconds is None else int(SECONDS / max(self._seconds, 1e-9))
         return max(1, min(affordable, self._most, left))
 
     def run(self, now: RunState, n: int, limit: float) -> CallResult:
-        """Up to n hyper-iterations; it ends before the first one whose numbers are not finite, or exceed the limit."""
+        """Runs up to n hyper-iterations; stops at the first one that is not finite or exceeds the limit."""
         began = time.perf_counter()
         try:
             result = self._separately(now, limit) if self._program is None else self._in_one_call(now, n, limit)
@@ -141,7 +141,7 @@ class Calls:
 
 
 def _row_of(rows: Report, i: int) -> Report:
-    """What is told of one hyper-iteration; TensorFlow's `map_structure` would take longer than a small hyper-iteration."""
+    """The report of one hyper-iteration; TensorFlow's `map_structure` would take longer than a small hyper-iteration."""
 
     def at(arrays: Mapping[str, Any]) -> dict[str, Any]:
         return {name: array[i] for name, array in arrays.items()}
@@ -152,7 +152,7 @@ def _row_of(rows: Report, i: int) -> Report:
 
 
 def _not_compiled_whole(engine: Engine) -> str:
-    """Why a hyper-iteration cannot be compiled as a whole, because of the engine."""
+    """Why the engine does not let a whole hyper-iteration be compiled; empty if it does."""
     if not isinstance(engine, MethodEngine):
         return "the engine is one of your own"
     if type(engine.processes) is not Processes:
@@ -161,7 +161,7 @@ def _not_compiled_whole(engine: Engine) -> str:
 
 
 def _needs_python(engine: Engine, now: RunState) -> str:
-    """Why Python has to do something before each hyper-iteration."""
+    """Why Python has to act before each hyper-iteration; empty if it does not."""
     if engine.stream is not None:
         return "the batches come from a stream"
     if isinstance(now.carry, ParamsFunction):
@@ -172,13 +172,13 @@ def _needs_python(engine: Engine, now: RunState) -> str:
 
 
 def _not_traceable(update: Any, now: RunState) -> str:
-    """Why the update cannot be part of a compiled hyper-iteration; one of the user's own may use NumPy, say."""
+    """Why the update cannot be part of a compiled hyper-iteration; a custom one may use NumPy, for example."""
     try:
         before = (dict(now.hypers), now.opt_state)
         hypers, opt_state = nest.map(lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), before)
         after = update.get_concrete_function(hypers, opt_state, hypers).structured_outputs
         same = nest.signature(after) == nest.signature(before)
-    except Exception:  # whatever the user's function raises when it is traced: it is called without tracing then
+    except Exception:  # whatever the user's function raises when traced; it is then called without tracing
         return "the optimizer cannot be traced by TensorFlow"
     return "" if same else "the optimizer changes the shapes of the hypers or of its state"
 
@@ -198,7 +198,7 @@ def _progress(now: RunState, afresh: bool, relative: bool) -> Progress:
 
 
 def _after(now: RunState, progress: Progress, count: int, afresh: bool) -> RunState:
-    """The state after `count` hyper-iterations; what is equal is one tensor, so that a checkpoint stores it once."""
+    """The state after `count` hyper-iterations; equal values share a tensor, so that a checkpoint stores it once."""
     if not count:
         return now
     k = now.k + count

@@ -23,7 +23,7 @@ MACHINE = ("config_proto", "executor_type")  # attributes that describe the mach
 
 
 def of_params(params: Nest | Callable[[tf.Tensor], Nest]) -> dict[str, str]:
-    """Plain values that differ if the params do; those of a function, also if only later values differ."""
+    """Plain values that differ if the params do; for a function k -> params, also if only later values differ."""
     if not callable(params):
         return {"initial params": digest_arrays(params)}
     values = [params_at(params, k) for k in range(EPISODES)]
@@ -33,10 +33,10 @@ def of_params(params: Nest | Callable[[tf.Tensor], Nest]) -> dict[str, str]:
 def of_problem(problem: Any, params: Nest, hypers: Hypers) -> dict[str, str]:
     """Hashes of the graphs of dynamics, objectives and batches, with the tensors that they capture, such as the data.
 
-    Streams of batches are not looked into, nor are data that are divided over a mesh, of which each process sees only its
-    own part, nor the values of variables.
+    They do not cover streams of batches, the values of variables, and data that are divided over a mesh, of which each
+    process sees only a part.
     """
-    if not isinstance(problem, Problem):  # an engine of the user's own may have another description of what it solves
+    if not isinstance(problem, Problem):  # a custom engine may describe its problem in another way
         return {}
     params, hypers = graphs.spec(params), graphs.spec(dict(hypers))
     dynamics, hashes = problem.dynamics, {}
@@ -58,8 +58,8 @@ def of_problem(problem: Any, params: Nest, hypers: Hypers) -> dict[str, str]:
 def of_function(function: Callable[..., Nest], *specs: Nest) -> str:
     """A hash of the graph of a function of tensors, with the tensors that it captures.
 
-    Each node is hashed with the hashes of its inputs: neither names, which hold counters, nor the order of the nodes matter,
-    nor do nodes on which no output depends.
+    Each node is hashed with the hashes of its inputs. The names, which contain counters, do not matter, nor do the order of
+    the nodes and nodes on which no output depends.
 
     >>> plus = of_function(lambda x: x + 1.0, tf.TensorSpec([]))
     >>> plus == of_function(lambda y: y + 1.0, tf.TensorSpec([])), plus == of_function(lambda x: x + 2.0, tf.TensorSpec([]))

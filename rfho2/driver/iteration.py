@@ -18,16 +18,16 @@ from rfho2.driver.run_state import LastGood
 from rfho2.hypergradients.method import Method
 
 FINE, NOT_FINITE, SPOILED = 0, 1, 2
-"""How a hyper-iteration ended: well; with a value or hypergradient that is not finite, or a value above the limit; or with
-an optimiser's state that is not finite, although the hypergradient is."""
+"""The outcome of a hyper-iteration: success; a value or hypergradient that is not finite, or a value above the limit; or an
+optimiser's state that is not finite, although the hypergradient is."""
 
-SMALLEST = float(np.finfo(np.float32).tiny)  # size of an objective that hypergradients are divided by
+SMALLEST = float(np.finfo(np.float32).tiny)  # the least number that hypergradients are divided by
 MOST = 64  # hyper-iterations in a call
 ROWS = 2**22  # bytes of hypers and hypergradients that a call may return
 
 
 class Rule(NamedTuple):
-    """How the hypers are moved: an update, the clipping before it, and the number by which the best is chosen."""
+    """How the hypers are updated: an update, the clipping before it, and the number by which the best is chosen."""
 
     update: Callable[[Hypers, Nest, Hypers], tuple[dict[str, tf.Tensor], Nest]]
     relative: bool
@@ -36,7 +36,7 @@ class Rule(NamedTuple):
 
 
 class Extremes(NamedTuple):
-    """The lowest value of the objective so far, and the largest size of one."""
+    """The lowest value of the objective so far, and the largest absolute value."""
 
     lowest: tf.Tensor
     largest: tf.Tensor
@@ -75,7 +75,7 @@ class Report(NamedTuple):
 
 
 class HyperStep(NamedTuple):
-    """The end of a hyper-iteration: the new hypers, from the hypergradient as it was used, and how it ended."""
+    """The update that ends a hyper-iteration: the new hypers, the hypergradient as it was used, and the outcome."""
 
     hypers: dict[str, tf.Tensor]
     opt_state: Nest
@@ -88,7 +88,7 @@ class HyperStep(NamedTuple):
 def take_hyper_step(
     rule: Rule, hypergradient: HyperGradient, hypers: Hypers, opt_state: Nest, extremes: Extremes, limit: tf.Tensor
 ) -> HyperStep:
-    """Clips the hypergradient, moves the hypers along it, and looks for what is not finite."""
+    """Clips the hypergradient, updates the hypers, and checks that all of it is finite."""
     numbers = rows.numbers(hypers, hypergradient)
     if rule.best_by not in numbers:
         raise unknown_score(rule.best_by, numbers)
@@ -101,14 +101,14 @@ def take_hyper_step(
     if tf.executing_eagerly() and not sound:  # a user's optimiser, which may use NumPy, is never called with NaN
         return HyperStep(dict(hypers), opt_state, used, numbers, extremes, tf.constant(NOT_FINITE))
     new, after = rule.update(used, opt_state, hypers)
-    # Adam squares what it is given, and would stand still for good. What is infinite by intent was so before.
+    # Adam squares the hypergradient: an overflow would stop it for good. A state that is infinite by design was so before.
     unspoiled = _finite((new, after)) | ~_finite(opt_state)
     outcome = tf.where(sound, tf.where(unspoiled, FINE, SPOILED), NOT_FINITE)
     return HyperStep(new, after, used, numbers, extremes, outcome)
 
 
 def hyper_iteration(method: Method, rule: Rule, afresh: bool) -> Callable[..., tuple[Progress, Report, tf.Tensor]]:
-    """(progress, params, k, limit, streamed) -> (progress, what is told of it, how it ended) of hyper-iteration k."""
+    """(progress, params, k, limit, streamed) -> (progress, report, outcome) of hyper-iteration k."""
 
     def iterate(
         now: Progress, params: Nest, k: tf.Tensor, limit: tf.Tensor, streamed: Nest
@@ -130,10 +130,10 @@ def hyper_iteration(method: Method, rule: Rule, afresh: bool) -> Callable[..., t
 
 
 def several(iterate: Callable[..., tuple[Progress, Report, tf.Tensor]]) -> Callable[..., Any]:
-    """(progress, params, k, n, limit, streamed) -> (progress, told, count, ended) of hyper-iterations k, ..., k + n - 1.
+    """(progress, params, k, n, limit, streamed) -> (progress, reports, count, outcome) of hyper-iterations k..k+n-1.
 
-    It ends before the first one that does not end well; `count` is the number before it. What is told of each, of that one
-    too, lies along a new first axis.
+    It stops at the first one that fails; `count` is the number before it. The reports, including that of the failed one, lie
+    along a new first axis.
     """
 
     def run(
@@ -141,7 +141,7 @@ def several(iterate: Callable[..., tuple[Progress, Report, tf.Tensor]]) -> Calla
     ) -> tuple[Progress, Report, tf.Tensor, tf.Tensor]:
         k, n = loops.unknown((k, n))  # otherwise XLA would compile again for other values
 
-        # A function of its own, so that there are places for what is told without tracing a hyper-iteration twice.
+        # A separate function, so that the slots for reports can be made without tracing a hyper-iteration twice.
         @tf.function(autograph=False)
         def one(now: Progress, k: tf.Tensor) -> tuple[Progress, Report, tf.Tensor]:
             return iterate(now, params, k, limit, streamed)
@@ -165,12 +165,12 @@ def several(iterate: Callable[..., tuple[Progress, Report, tf.Tensor]]) -> Calla
 
 
 def unknown_score(best_by: str, numbers: Iterable[str]) -> ValueError:
-    """The error for a quantity by which no best can be chosen."""
+    """The error for a `best_by` that is not in the history."""
     return ValueError(f"best_by is '{best_by}', which is not in the history; choose one of {sorted(numbers)}.")
 
 
 def most(hypers: Hypers) -> int:
-    """The largest number of hyper-iterations in a call, by the memory that the hypers and hypergradients of all take."""
+    """The largest number of hyper-iterations in a call, limited by the memory for their hypers and hypergradients."""
     size = sum(2 * leaf.dtype.size * leaf.shape.num_elements() for leaf in hypers.values())
     return max(1, min(MOST, ROWS // max(1, size)))
 

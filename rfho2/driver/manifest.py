@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: the SHA-256 of each of its files, and of the manifest itself, so that no damage goes unseen.
+"""The manifest of a checkpoint: the SHA-256 of each of its files, and of the manifest itself, to detect any damage.
 
 Plain lines, "<hash>  <file>", as `sha256sum` prints them; the last line has the hash of the lines above it.
 """

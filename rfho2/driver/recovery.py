@@ -19,6 +19,7 @@ Retry = Callable[[Hypers], Hypers]
 """hypers that diverged -> hypers with which to repeat the same hyper-iteration."""
 
 MOST = 10  # setbacks in a row after which a run gives up
+FIRST = "No earlier hyper-iteration finished."
 PATIENCE = 2  # setbacks in a row after which a value above the limit is accepted as it is
 
 
@@ -30,7 +31,7 @@ def retry_from(
     Args:
       now: the state before the hyper-iteration that diverged.
       error: the divergence.
-      how: `on_divergence` of `rf.HyperOptimizer`.
+      on_divergence: that of `rf.HyperOptimizer`.
       engine, optimizer: those of the driver.
     """
     if on_divergence == "raise" or now.in_a_row >= MOST:
@@ -68,7 +69,7 @@ def _with_half_the_rate(now: RunState, optimizer: HyperUpdate) -> RunState | Non
 
 
 def diverged(now: RunState, call: CallResult, limit: float) -> errors.DivergenceError:
-    """The error for the hyper-iteration that did not end well; `now` is the state before it."""
+    """The error for the hyper-iteration that failed; `now` is the state before it."""
     assert call.failed is not None
     hypergradient, numbers = call.failed.hypergradient, call.failed.numbers
     grads = {f"hypergradient of {name}": grad for name, grad in hypergradient.grads.items()}
@@ -89,11 +90,11 @@ def divergence(
     bad = [name for name, norm in norms.items() if not np.isfinite(norm)]
     wrong = f"not finite: {', '.join(bad)}" if bad else f"the value exceeds the limit, {limit:.6g}"
     shown = ", ".join(f"{name}: {norm:.6g}" for name, norm in norms.items())
-    completed = f"Everything up to hyper-iteration {iteration - 1} is kept in .result." if iteration else "It was the first."
+    completed = f"Everything up to hyper-iteration {iteration - 1} is kept in .result." if iteration else FIRST
     what = f"hyper-iteration {iteration}: {wrong}. Norms: {shown}."
     value = [norm for name, norm in norms.items() if name.startswith("value")]
     advice = (
-        "Only the way back through the training is not finite. Either the data have NaN or infinity, which a ReLU can hide "
+        "The objective is finite; the backward pass is not. Either the data have NaN or infinity, which a ReLU can hide "
         "from the value; or the adjoint overflows. Forward mode has no adjoint: rf.forward(problem), rf.real_time(..., "
         "mode='forward') or rf.tune(..., method='forward'). With Adam, a larger epsilon (1e-3) helps if some weight has "
         "never had a gradient (an embedding without data). "
@@ -117,7 +118,7 @@ def with_story(error: errors.DivergenceError, setbacks: tuple[str, ...]) -> erro
         return error
     story = "\n".join(f"  {number}. {text}" for number, text in enumerate(setbacks, 1))
     return errors.DivergenceError(
-        f"{error} The run had backed off {len(setbacks)} times before:\n{story}",
+        f"{error} The run had recovered {len(setbacks)} times before:\n{story}",
         error.iteration,
         error.result,
         error.finite,

@@ -107,7 +107,7 @@ def fold_back(
 def _walk(
     step: Step, full: loops.Slots, place: Place, end: tf.Tensor, table: tf.Tensor, slots: int
 ) -> tuple[loops.Slots, Place]:
-    """Runs from a place to the time `end` and saves the states that the schedule demands; a place is saved when it is left."""
+    """Runs from a place to time `end` and saves the states that the schedule demands; a place is saved when it is left."""
 
     def onward(everything: tuple[loops.Slots, Place]) -> tuple[loops.Slots, Place]:
         full, (state, t, slot) = everything

@@ -96,7 +96,7 @@ def test_a_directory_that_cannot_be_written_to_is_named_with_what_is_in_it(tmp_p
     outcome, _ = attempt(monkeypatch, tmp_path, 0, "EROFS")
     assert isinstance(outcome, rf.CheckpointError)
     assert "cannot be used ([Errno 30]" in str(outcome)
-    assert "ckpt-00000002 is there: copy the directory to another place" in str(outcome)
+    assert "ckpt-00000002 exists: copy the directory elsewhere" in str(outcome)
     assert contents(tmp_path / "run") == before
 
 

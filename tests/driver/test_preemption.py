@@ -47,7 +47,7 @@ def test_a_signal_ends_a_run_after_the_current_hyper_iteration_with_a_checkpoint
     if number == signal.SIGINT:
         assert (
             str(caught.value)
-            == f"stopped after 3 of {TOTAL} hyper-iterations; run again with checkpoint_dir={str(tmp_path)!r} to go on"
+            == f"stopped after 3 of {TOTAL} hyper-iterations; run again with checkpoint_dir={str(tmp_path)!r} to resume"
         )
     assert numbers(tmp_path) == [3]
     assert [signal.getsignal(n) for n in RAISED] == handlers

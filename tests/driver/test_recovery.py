@@ -76,7 +76,7 @@ def test_a_run_that_gives_up_reports_every_setback():
     with pytest.raises(rf.DivergenceError) as caught:
         run(tuner(rate=1e6))  # ten halvings are not enough
     message = str(caught.value)
-    assert "The run had backed off 10 times before:" in message
+    assert "The run had recovered 10 times before:" in message
     assert message.count("hyper-iteration 1: not finite") == 11
     assert caught.value.iteration == 1
     assert caught.value.what in message
