@@ -1,4 +1,4 @@
-"""The processes of a run: which ones there are, from environment variables, and which of them writes."""
+"""The processes of a run, as listed in environment variables, and which of them writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOBS, CLIENT_ID, NUMBER, WATCH = "DTENSOR_JOBS", "DTENSOR_CLIENT_ID", "DTENSOR_N
 class Cluster(NamedTuple):
     """The addresses, host:port, of all processes, the index of this one, and the port on which the chief listens.
 
-    There are no addresses if there is only one process; port 0 is any free port.
+    There are no addresses if there is only one process; port 0 means any free port.
     """
 
     jobs: list[str]
@@ -79,7 +79,9 @@ def initialize(devices: int = 1) -> int:
             before = signal.getsignal(signal.SIGTERM)
             dtensor.initialize_accelerator_system(num_logical_cpu_devices=devices)
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, before or signal.SIG_DFL)  # TensorFlow replaced it, and ignores the signal
+                signal.signal(
+                    signal.SIGTERM, before or signal.SIG_DFL
+                )  # TensorFlow has replaced the handler by one that ignores the signal
         elif devices > 1:
             (cpu,) = tf.config.list_physical_devices("CPU")
             tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * devices)

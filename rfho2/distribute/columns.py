@@ -44,7 +44,7 @@ class ColumnShare(Consensus):
 
     Args:
       mesh: all processes, with one device each, along `batch`.
-      each_writes: whether every process writes checkpoints, because each carries its own columns; otherwise the first does.
+      each_writes: whether every process writes checkpoints, because each carries its own columns, or only the first.
     """
 
     def __init__(self, mesh: dtensor.Mesh, each_writes: bool):
@@ -57,7 +57,7 @@ class ColumnShare(Consensus):
         self._together = DTensorFunction(lambda rows: whole(rows, mesh))
 
     def columns_each(self, hypers: Hypers) -> int:
-        """Columns per process; the last processes may have zero columns among theirs."""
+        """Columns per process; the last processes may have columns of zeros among theirs."""
         return -(-count_columns(hypers) // self.number)
 
     def completed(self, problem: Problem, pushed: Pushed, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
@@ -118,7 +118,7 @@ def real_time_columns(
 ) -> MethodEngine:
     """`rf.real_time` in forward mode, with the columns of Z divided over the processes of the mesh.
 
-    Each process carries its own columns, and so writes its own checkpoints, in a directory of its own. Call
+    Each process carries its own columns, and therefore writes its own checkpoints, in a separate directory. Call
     `same_checkpoint` before a run: it takes all processes back to the last checkpoint that they have in common.
 
     Args:
@@ -127,7 +127,7 @@ def real_time_columns(
       hyper_batch, carry, jit_compile, discount: as in `rf.real_time`.
     """
     if isinstance(problem.batches, Stream):
-        raise TypeError("batches is a stream, which every process would read for itself; use rf.batches.shuffled.")
+        raise TypeError("batches is a stream, which every process would read separately; use rf.batches.shuffled.")
     settings = window_settings(hyper_batch, carry, discount, "forward")
     share = ColumnShare(mesh, each_writes=True)
 

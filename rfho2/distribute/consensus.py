@@ -1,4 +1,4 @@
-"""Two numbers that processes exchange with every hypergradient: whether they are in step, and whether to end."""
+"""Two numbers that processes exchange with every hypergradient, to check that they are in step and agree when to end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rfho2.hypergradients.engine import Processes
 
 
 class Consensus(Processes):
-    """Lets a signal to one process end all of them after the same hyper-iteration; otherwise some would wait for others."""
+    """Lets a signal to one process end all of them after the same hyper-iteration, so that none waits for another."""
 
     def __init__(self, writes: bool) -> None:
         self.writes = writes
@@ -21,7 +21,7 @@ class Consensus(Processes):
         self._signal: int | None = None
 
     def agreed(self, own: Signal) -> Signal:
-        """The signal of any process, from that of this process."""
+        """The signal that any process has received, given that of this process, `own`."""
         self._local_signal, self._signal = own, None
         return lambda: self._signal
 
@@ -35,7 +35,7 @@ class Consensus(Processes):
         return np.array([checksum, self._local_signal() or 0], np.float64)
 
     def receive(self, rows: np.ndarray) -> None:
-        """What all processes sent; different checksums are an error: the processes would compute different things."""
+        """Takes what all processes sent; different checksums, which mean different computations, are an error."""
         checksums, signals = rows.T
         if len(set(checksums)) > 1:
             raise RuntimeError(

@@ -1,4 +1,4 @@
-"""An engine on a mesh that takes and returns ordinary tensors, so that the driver need not know of the mesh."""
+"""An engine on a mesh that takes and returns ordinary tensors, so that the driver need not know about the mesh."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def on_mesh(engine: Engine, mesh: dtensor.Mesh) -> MethodEngine:
         )
     if isinstance(engine.problem.batches, Stream):
         raise TypeError(
-            "batches is a stream, which every process would read for itself; use split(rf.batches.shuffled(...))."
+            "batches is a stream, which every process would read separately; use split(rf.batches.shuffled(...))."
         )
     solver = engine.settings.get("solver")
     if solver in BROKEN_SOLVERS:

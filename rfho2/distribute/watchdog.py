@@ -1,4 +1,4 @@
-"""When a process dies, the others end too: each has a connection to the chief, and its end or silence means death.
+"""When a process dies, the others end too: each has a connection to the chief, whose end or silence means a loss.
 
 Otherwise they would wait in a collective for an answer that never comes. The chief tells the others which process is lost.
 """
@@ -20,7 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 BEAT = 1.0  # seconds between signs of life
-PATIENCE = 30.0  # seconds of silence that mean death: a host that loses power does not close its connections
+PATIENCE = 30.0  # seconds of silence after which a process is lost: a host that loses power does not close its connections
 ANSWER = 10.0  # seconds that a joint computation may still take after a process that takes part in it has left
 LOST = 75  # exit code of a process that ends because another one was lost; "temporary failure" in sysexits.h
 ALIVE, LEAVING = -1, -2  # messages; any other message is the number of a lost process
@@ -45,7 +45,7 @@ _losing: list[tuple[int, Lose]] = []  # this process, and what to do when anothe
 
 
 def on_loss(process: int, lose: Lose) -> None:
-    """Sets what this process, number `own`, does when another one is lost."""
+    """Sets what this process, number `process`, does when another one is lost."""
     _losing[:] = [(process, lose)]
 
 
@@ -75,9 +75,9 @@ def named(message: str) -> list[int]:
 
 
 class Peer:
-    """One end of a connection: sends signs of life, and listens for those of the other process, number `other`.
+    """One end of a connection: sends signs of life, and listens for those of the process at the other end, `number`.
 
-    `lose` is called when that one is lost, or reports that another one is.
+    `lose` is called when that process is lost, or reports that another one is.
     """
 
     def __init__(self, connection: socket.socket, number: int, lose: Lose):
@@ -110,7 +110,7 @@ class Peer:
                 return
 
     def _miss(self, left: float) -> None:
-        """After the other process has left: a computation that does not end is one that needs it."""
+        """Watches computations after the other process has left: one that does not end is waiting for it."""
         while True:
             time.sleep(BEAT)
             if any(time.monotonic() - max(left, began) > ANSWER for began in _under_way):
@@ -135,8 +135,8 @@ class Chief:
     """The process to which all others are connected.
 
     Args:
-      others: the number of other processes.
-      lose: called with the number of a lost process, after the others were told.
+      workers: the number of other processes.
+      lose: called with the number of a lost process, after the other processes have been told.
       port: the port to listen on; 0 is any free port.
     """
 
@@ -166,7 +166,7 @@ class Chief:
 
 
 def connect(host: str, port: int, process: int, lose: Lose) -> Peer:
-    """Connects process `own` to the chief."""
+    """Connects process number `process` to the chief."""
     connection = socket.create_connection((host, port), timeout=PATIENCE)
     connection.sendall(struct.pack("!i", process))
     return Peer(connection, 0, lose)

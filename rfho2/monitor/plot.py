@@ -22,7 +22,7 @@ Draw = Callable[["Axes"], None]
 
 
 class _Run(NamedTuple):
-    """What is drawn: values by name, one for each update of the hypers, and the final values of hypers that are arrays."""
+    """What to draw: values by name, one for each update of the hypers, and the final values of hypers that are arrays."""
 
     columns: dict[str, np.ndarray]
     hypers: list[str]
@@ -129,7 +129,7 @@ def _curves(curves: Mapping[str, np.ndarray], unit: str) -> Draw:
 
 
 def _scale(values: np.ndarray) -> str:
-    """Logarithmic for values over decades, symmetric if they change their sign."""
+    """Logarithmic for values that span decades; symmetric if their signs differ."""
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     if not len(sizes) or np.max(sizes) < DECADES * np.min(sizes):
         return "linear"
