@@ -18,7 +18,7 @@ from rfho2.keras_bridge.data.datasets import ClassWeight, Examples, Order, Sourc
 def training_and_validation(
     x: Any, y: Any, order: Order, sample_weight: Any, class_weight: ClassWeight, validation_data: Any, share: float
 ) -> tuple[Source, Examples]:
-    """Training batches, and validation arrays: their own, or a share of the training arrays."""
+    """Training batches, and validation arrays: those passed, or a share of the training arrays."""
     datasets.refuse_iterator(x, "x")
     if not share:
         if validation_data is None:
@@ -62,7 +62,7 @@ def arrays(x: Any, y: Any, sample_weight: Any, argument: str) -> Examples:
 
 
 def _listed(data: Any) -> Any:
-    """A list of numbers, or of lists of them, as an array; a list of arrays has one for each input or output."""
+    """Converts a list of numbers, or of lists of them, to an array; a list of arrays has one for each input or output."""
     if isinstance(data, list) and data and isinstance(data[0], list | int | float | str | np.generic):
         return np.asarray(data)
     return data

@@ -1,4 +1,4 @@
-"""Keras's constraints on weights, applied after each step as part of it, so that hypergradients see them."""
+"""Keras's constraints on weights, applied as part of each step, so that hypergradients include them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _projection(path: str, constraint: Any) -> Projection:
         return lambda w: _rescaled(w, constraint.axis, target)
     name = getattr(constraint, "__name__", kind.__name__)
     raise ValueError(
-        f"variable '{path}' has the constraint {name}; rfho2 knows NonNeg, MaxNorm, UnitNorm and MinMaxNorm of "
+        f"variable '{path}' has the constraint {name}; rfho2 supports NonNeg, MaxNorm, UnitNorm and MinMaxNorm of "
         f"keras.constraints. Build the layer with one of them, or without."
     )
 

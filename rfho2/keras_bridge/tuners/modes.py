@@ -1,4 +1,4 @@
-"""Which way a real-time tuner computes hypergradients: forward mode where it can and is cheap, reverse mode otherwise."""
+"""The mode of a real-time tuner: forward mode where it works and is cheap, reverse mode otherwise."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def choose_mode(
 def control_flow(loss: Loss, params: Nest, hypers: Hypers, batches: Batches) -> list[str]:
     """The kinds of control flow ("If", "Case", "While") in the loss that depend on the params or the hypers.
 
-    TensorFlow's accumulators fail there, or work by chance, and XLA cannot compile the tapes that do without them. Control
-    flow that depends on the examples alone does no harm. The loss is traced, without its derivatives.
+    TensorFlow's accumulators fail there, or work by chance, and XLA cannot compile the tapes that replace them. Control flow
+    that depends on the examples alone is harmless. The loss is traced, without its derivatives.
     """
     batch = batches.spec if isinstance(batches, Stream) else batches(tf.constant(0))
     _, ops = trace(lambda both, batch: loss(both[0], both[1], batch), (params, dict(hypers)), batch)

@@ -21,7 +21,7 @@ STATISTICS_BATCH = 256  # examples per batch when moving statistics are recomput
 
 
 class PureModel:
-    """The function behind `KerasModel.apply`; `by_batch` says that batch norm uses the statistics of the batch."""
+    """The function behind `KerasModel.apply`; with `by_batch`, batch norm uses the statistics of the batch."""
 
     def __init__(self, model: keras.Model, by_batch: bool):
         self.model = model
@@ -101,7 +101,7 @@ class PureModel:
             )
 
     def _check_state(self, scope: keras.StatelessScope, before: dict[int, Any]) -> None:
-        """Refuses layers that assign to their weights in training, and warns of those that assign to other variables."""
+        """Refuses layers that assign to their weights in training, and warns about those that assign to other variables."""
 
         def assigned(variables: Sequence[Any]) -> list[str]:
             return [v.path for v in variables if scope.state_mapping[id(v)] is not before[id(v)]]
