@@ -1,4 +1,4 @@
-"""Our methods on two problems of the bilevel-optimisation benchmark, with its metrics and, if wanted, beside its solvers.
+"""Our methods on two problems of the bilevel-optimisation benchmark, with its metrics and, on request, its solvers.
 
 python -m experiments.bilevel_benchmark --checkout=BENCHMARK --jax_command=PYTHON   # 22 minutes on two cores
 python -m experiments.bilevel_benchmark                                             # without the benchmark's solvers

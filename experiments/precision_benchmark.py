@@ -1,4 +1,4 @@
-"""How precise hypergradients are whose matrix products are rounded: relative errors, compared with float64.
+"""The precision of hypergradients whose matrix products are rounded: relative errors, compared with float64.
 
 python -m experiments.precision_benchmark
 

@@ -1,4 +1,4 @@
-"""How precise hypergradients are whose matrix products are rounded: float32, TF32 and bfloat16, compared with float64."""
+"""The precision of hypergradients whose matrix products are rounded: float32, TF32 and bfloat16, compared with float64."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def hypergradient(steps: int, arithmetic: Arithmetic) -> dict[str, float]:
 def relative_errors(steps: int) -> dict[str, dict[str, float]]:
     """|g - g_float64| / |g_float64| of each hyper, by arithmetic."""
     exact = hypergradient(steps, EXACT)
-    found = {way.name: hypergradient(steps, way) for way in rounded()}
-    return {way: {name: abs(g[name] / exact[name] - 1) for name in exact} for way, g in found.items()}
+    hypergradients = {way.name: hypergradient(steps, way) for way in rounded()}
+    return {way: {name: abs(g[name] / exact[name] - 1) for name in exact} for way, g in hypergradients.items()}
 
 
 def table(config: Config) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""Data hyper-cleaning beside what users do instead, where trusted digits are few, different or unbalanced."""
+"""Data hyper-cleaning compared with its alternatives, where trusted digits are few, different or unbalanced."""

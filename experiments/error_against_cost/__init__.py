@@ -1,1 +1,1 @@
-"""How near each way to a hypergradient comes to the one at the solution, and what it costs."""
+"""How close each method comes to the hypergradient at the solution, and what it costs."""

@@ -1,1 +1,1 @@
-"""Ten small Keras tasks: a learning rate tuned in real time, compared with what users do about it otherwise."""
+"""Ten small Keras tasks: a learning rate tuned in real time, compared with the usual alternatives."""

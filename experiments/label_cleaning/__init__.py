@@ -1,1 +1,1 @@
-"""Finding wrong labels: learned weights, refitting, and what users do otherwise."""
+"""Finding wrong labels: learned weights, refitting, and the usual alternatives."""

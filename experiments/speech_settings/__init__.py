@@ -1,1 +1,1 @@
-"""Real time on speech: how its outcome depends on its settings and on the amount of speech, beside other ways to train."""
+"""Real time on speech: how it depends on its settings and on the amount of speech, compared with other trainings."""
