@@ -27,7 +27,7 @@ Signal = Callable[[], int | None]
 
 
 class HyperGradient(NamedTuple):
-    """What an engine returns: E, its total derivative with respect to each hyper, and the last state s_T.
+    """The result of an engine: E, its total derivative with respect to each hyper, and the last state s_T.
 
     `norms` has the norm of the "adjoint" or the "sensitivity", whose growth is a sign of divergence. The norms of
     `rf.implicit` say how close the training was to its solution.
@@ -49,7 +49,7 @@ class Best(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What `HyperOptimizer.run` returns; `history` has one flat dict per hyper-iteration."""
+    """The result of `HyperOptimizer.run`; `history` has one flat dict per hyper-iteration."""
 
     hypers: dict[str, tf.Tensor]
     state: Nest

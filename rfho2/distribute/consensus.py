@@ -26,7 +26,7 @@ class Consensus(Processes):
         return lambda: self._signal
 
     def row(self, args: Nest) -> np.ndarray:
-        """What this process sends: a checksum of the hypers and k, and its signal.
+        """The message of this process: a checksum of the hypers and k, and its signal.
 
         The checksum has 32 bits, which float64 represents exactly; different arguments very rarely have the same one.
         """

@@ -1,4 +1,4 @@
-"""What identifies a run: the values of its initial params, and the graphs of its problem with the data that they capture."""
+"""The identity of a run: the values of its initial params, and the graphs of its problem with the data that they capture."""
 
 from __future__ import annotations
 

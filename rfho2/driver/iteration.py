@@ -27,7 +27,7 @@ ROWS = 2**22  # bytes of hypers and hypergradients that a call may return
 
 
 class Rule(NamedTuple):
-    """How the hypers are updated: an update, the clipping before it, and the number by which the best is chosen."""
+    """The rule by which hypers are updated: an update, the clipping before it, and the number that decides which is best."""
 
     update: Callable[[Hypers, Nest, Hypers], tuple[dict[str, tf.Tensor], Nest]]
     relative: bool
@@ -52,7 +52,7 @@ class Candidate(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What one hyper-iteration passes on to the next.
+    """The values that one hyper-iteration passes on to the next.
 
     `carry` is () if every training starts afresh, and otherwise `state` is (), because the carry has it.
     """

@@ -17,7 +17,7 @@ from rfho2.driver.checkpoint_store import digest_arrays
 
 
 class HyperUpdate(NamedTuple):
-    """How hypers are updated: two pure functions, and the settings that checkpoints are compared by.
+    """An update rule for the hypers: two pure functions, and the settings by which checkpoints are compared.
 
     Attributes:
       init: hypers -> opt_state; rejects hypers that it cannot start from.

@@ -36,7 +36,7 @@ class Adapter(Engine):
         return self._with_norms(self._engine(params, hypers, k))
 
     def start(self, params: Nest, hypers: Hypers) -> Any:
-        """What the first hyper-iteration starts from."""
+        """The carry from which the first hyper-iteration starts."""
         return self._engine.start(params, hypers)
 
     def initial_state(self, params: Nest, hypers: Hypers) -> Nest:

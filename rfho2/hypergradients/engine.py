@@ -55,7 +55,7 @@ class Engine(ABC):
 
     @abstractmethod
     def start(self, params: Nest, hypers: Hypers) -> Any:
-        """What the first hyper-iteration starts from."""
+        """The carry from which the first hyper-iteration starts."""
 
     @abstractmethod
     def advance(self, carry: Any, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Any]:
@@ -179,7 +179,7 @@ class MethodEngine(Engine):
         return result, () if self.afresh else carry
 
     def _first_iteration(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
-        """From the start, in one program: what is carried to the next hyper-iteration need not leave it."""
+        """The first hyper-iteration in one program, from which the carry for the next one need not be returned."""
         method = self.method(params, hypers)
         hypergradient, carry = method.advance(method.start(params, hypers), hypers, loops.unknown(k), ())
         return hypergradient._replace(state=carry.state)
@@ -228,7 +228,7 @@ class MethodEngine(Engine):
         return warn_unless_finite(hypergradient)
 
     def start(self, params: Nest, hypers: Hypers) -> Any:
-        """What the first hyper-iteration starts from."""
+        """The carry from which the first hyper-iteration starts."""
         first, hypers = self.validated(params, hypers)
         return episodes.carried(params, first) if self.afresh else self._start(first, hypers)
 

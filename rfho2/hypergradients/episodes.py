@@ -48,7 +48,7 @@ def params_at(params: Nest | Callable[[tf.Tensor], Nest], k: int | tf.Tensor) ->
 
 
 def carried(params: Nest | Callable[[tf.Tensor], Nest], first: Nest) -> Nest:
-    """What every hyper-iteration starts from: the params, or the function of them.
+    """The start of every hyper-iteration: the params, or the function k -> params.
 
     Args:
       params: as the user passed them.

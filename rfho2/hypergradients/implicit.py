@@ -35,7 +35,7 @@ def implicit(
     *,
     single_loop: bool = False,
 ) -> MethodEngine:
-    """Hypergradients at the solution of the training: memory for a few states and time for a few products, whatever T.
+    """Hypergradients at the solution of the training: memory for a few states and time for a few products, independent of T.
 
     condition "gradient": grad J(w) = 0,  H v = dE/dw,  grad = -v^T d(grad J)/d hypers + dE/d hypers
     condition "step": s = Phi(s),  (I - A)^T v = dE/ds,  grad = v^T dPhi/d hypers + dE/d hypers
@@ -131,7 +131,7 @@ def _cold(problem: Problem, options: ImplicitOptions) -> Method:
 
 
 class WarmCarry(NamedTuple):
-    """What one hyper-iteration passes on to the next: s, one adjoint v per objective, and t."""
+    """The values that one hyper-iteration passes on to the next: s, one adjoint v per objective, and t."""
 
     state: Nest
     adjoints: list[Nest]

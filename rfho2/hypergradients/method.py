@@ -12,7 +12,7 @@ from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
 
 
 class Method(NamedTuple):
-    """How hypergradients are computed; what `start` returns is carried from one hyper-iteration to the next.
+    """A way to compute hypergradients; what `start` returns is carried from one hyper-iteration to the next.
 
     Attributes:
       start: (params, hypers) -> carry. Pure.

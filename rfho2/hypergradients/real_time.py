@@ -29,7 +29,7 @@ from rfho2.problem import Problem
 
 
 class RealTimeCarry(NamedTuple):
-    """What one hyper-batch passes on to the next: s_t, Z_t and t."""
+    """The values that one hyper-batch passes on to the next: s_t, Z_t and t."""
 
     state: Nest
     sensitivity: Nest

@@ -75,7 +75,7 @@ def window_settings(hyper_batch: int | Fraction, carry: bool | None, discount: f
 
 
 class WindowCarry(NamedTuple):
-    """What one window passes on to the next where there is no Z: s_t and t.
+    """The values that one window passes on to the next if there is no Z: s_t and t.
 
     `params` are the initial ones if the initialisation depends on the hypers, since the first window differentiates it;
     otherwise ().

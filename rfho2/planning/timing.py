@@ -103,7 +103,7 @@ def _swept(problem: Problem, most: int, params: Nest, hypers: Hypers, steps: tf.
 
 
 def time_implicit(problem: Problem, params: Nest, hypers: Hypers, step: float) -> Measured:
-    """Implicit differentiation at the end of a short training: the linear system is solved once, whatever T."""
+    """Implicit differentiation at the end of a short training: the linear system is solved once, for any T."""
     assert problem.steps is not None
     steps = min(problem.steps, max(2, math.ceil(SECONDS / step)))
     engine = implicit(_shortened(problem, steps))

@@ -38,7 +38,7 @@ class Source(NamedTuple):
 
 
 class Order(NamedTuple):
-    """How arrays are divided into batches.
+    """The division of arrays into batches.
 
     Attributes:
       batch_size: examples in a batch; a smaller last one is left out.

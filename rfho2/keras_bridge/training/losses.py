@@ -49,7 +49,7 @@ class OutputLoss(NamedTuple):
         return tf.reduce_sum(values) if self.total else tf.reduce_mean(values)
 
     def of_examples(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        """What the loss averages or sums: one number per example (or per step of a sequence), or a scalar."""
+        """The values that the loss averages or sums: one number per example (or per step of a sequence), or a scalar."""
         mask = getattr(outputs, "_keras_mask", None)  # marks the padding of sequences, which does not count
         if outputs.dtype in (tf.float16, tf.bfloat16):  # a model in mixed precision, whose params are float32
             outputs = tf.cast(outputs, tf.float32)

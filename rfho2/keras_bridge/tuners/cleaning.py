@@ -1,4 +1,4 @@
-"""Which labels are wrong? Learns a weight for each training example from a trusted validation set."""
+"""Finds wrong labels: learns a weight for each training example from a trusted validation set."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Refits:
         self._apply = graph_function(self._loss_rows, reduce_retracing=True)  # folds differ in size
 
     def suspects(self, starts: Sequence[np.ndarray], rounds: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which labels are wrong, after some rounds; each round believes the examples that the round before did not suspect.
+        """Finds wrong labels in several rounds; each believes the examples that the round before did not suspect.
 
         Each of the `starts` says which examples to believe at first. The start whose last models best predict held-out
         trusted examples is used. Returns whether each example is suspected, and its loss by models that did not see it.
@@ -127,7 +127,7 @@ class Refits:
 
 
 def _differ(labels: Nest, other_labels: Nest) -> np.ndarray:
-    """Which examples have different labels."""
+    """A mask of the examples whose labels differ."""
     pairs = zip(nest.flatten(labels), nest.flatten(other_labels), strict=True)
     return np.any([np.any((a != b).reshape(len(a), -1), axis=1) for a, b in pairs], axis=0)
 
