@@ -7,7 +7,7 @@ in calls: `rf.HyperOptimizer` without callbacks. one at a time: the same with it
 `rf.CSVLogger`, `rf.TensorBoard` and a checkpoint at every 20th hyper-iteration. compiled alone: the hypergradients and
 updates as one compiled loop, which checks, records and keeps nothing.
 
-Each checkout runs in a process of its own. Rounds are interleaved, and the best of each counts; the first one, which
+Each checkout runs in a separate process. Rounds are interleaved, and the best of each counts; the first one, which
 compiles, does not.
 """
 

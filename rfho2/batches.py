@@ -165,17 +165,17 @@ class Stream:
         tf.train.Checkpoint(iterator=self.iterator).read(str(prefix)).assert_consumed()
 
     def check_resumable(self, directory: str | os.PathLike[str]) -> None:
-        """Requires that a run with checkpoints in this directory sees the same batches when it is resumed."""
+        """Requires that a resumed run, with checkpoints in this directory, sees the same batches."""
         if self.unseeded():
             raise ValueError(
                 f"checkpoint_dir is {str(directory)!r}, but the streamed dataset is shuffled without a seed: a resumed run "
-                f"would see other batches. Give shuffle a seed, or run without checkpoint_dir."
+                f"would see different batches. Give shuffle a seed, or run without checkpoint_dir."
             )
         if not self.can_be_saved():
             raise ValueError(
                 f"checkpoint_dir is {str(directory)!r}, but TensorFlow cannot checkpoint the iterator of the streamed "
-                f"dataset (it cannot look into Python generators and py_function), so a resumed run would see other "
-                f"batches. Build the dataset from tensors or files, or run without checkpoint_dir."
+                f"dataset (it cannot look into Python generators and py_function), so a resumed run would see "
+                f"different batches. Build the dataset from tensors or files, or run without checkpoint_dir."
             )
 
     def can_be_saved(self) -> bool:
@@ -189,7 +189,7 @@ class Stream:
 
     def unseeded(self) -> bool:
         """Whether something in the pipeline shuffles without a seed, so that its order differs in every process."""
-        waiting = [self.dataset]  # TensorFlow has no public way to find out
+        waiting = [self.dataset]  # TensorFlow has no public API for this
         while waiting:
             dataset = waiting.pop()
             if hasattr(dataset, "_seed") and int(dataset._seed) == int(dataset._seed2) == 0:
@@ -252,7 +252,7 @@ def _factors(n: int) -> tuple[int, int]:
 
 
 def _added(x: tf.Tensor, y: tf.Tensor, n: int) -> tf.Tensor:
-    """(x + y) mod n for x in 0..n-1 and any y; from truncated remainders, which compile faster than those of Python."""
+    """(x + y) mod n for x in 0..n-1 and any y; uses truncated remainders, which compile faster than Python's."""
     return tf.truncatemod(x + tf.truncatemod(y, n) + n, n)
 
 
@@ -269,6 +269,6 @@ def _tensors(data: Nest) -> Nest:
     for path, leaf in nest.leaves_with_path(data):
         if isinstance(leaf, tf.RaggedTensor):
             raise TypeError(
-                f"data: leaf '{path}' is a RaggedTensor; batches are dense. Pass leaf.to_tensor() and a mask of its padding."
+                f"data: leaf '{path}' is a RaggedTensor; batches are dense. Pass leaf.to_tensor() and a padding mask."
             )
     return nest.map(tf.convert_to_tensor, data)

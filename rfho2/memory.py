@@ -1,4 +1,4 @@
-"""`rfho2.memory.keep_freed`, under the name by which the documentation knows it."""
+"""The public name of `rfho2.planning.memory.keep_freed`."""
 
 from rfho2.planning.memory import keep_freed
 

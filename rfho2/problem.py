@@ -47,7 +47,7 @@ class Problem:
       objective: E, (params, hypers, batch) -> scalar; a `RunningCost`; or a dict of `Objective`s.
       steps: T; None for real time only.
       batches: t -> training batch, a pure function of t (see `rf.batches`); with None the loss receives None as its batch.
-        A function (t, k) -> batch gives each hyper-iteration k an episode of its own: other data, another order or task.
+        A function (t, k) -> batch gives each hyper-iteration k its own episode: different data, order or task.
       validation: k -> batch for the objective at hyper-iteration k; with None the objective receives None.
 
     >>> import rfho2 as rf
@@ -100,14 +100,14 @@ class Problem:
         return self.dynamics.step(state, hypers, self.batch(t, k), t)
 
     def train(self, params: Nest, hypers: Hypers, steps: int | tf.Tensor | None = None, k: int | tf.Tensor = 0) -> Nest:
-        """s_T, or s_steps, of hyper-iteration k: the training alone; for use inside a graph."""
+        """Trains without derivatives: s_T, or s_steps, of hyper-iteration k; for use inside a graph."""
         start, steps = self.dynamics.init(params, hypers), self.steps if steps is None else steps
         return loops.fold(lambda state, t: self.step(state, hypers, t, k), start, 0, steps)
 
     def reading(self, streamed: Nest, begin: int | tf.Tensor) -> Problem:
-        """The same problem with those batches of its stream that were read beforehand: stacked, and from time `begin` on.
+        """The problem with batches that were already read from its stream: stacked, the first one for time `begin`.
 
-        A problem whose batches do not come from a stream stays as it is.
+        A problem whose batches do not come from a stream is returned unchanged.
         """
         if not isinstance(self.batches, Stream):
             return self
@@ -145,7 +145,7 @@ class Term(NamedTuple):
 
     @classmethod
     def of(cls, name: str, objective: Objective, validation: Batches | None) -> Term:
-        """From the user's objective."""
+        """Builds the term from the user's objective."""
         fn, every = objective.fn if isinstance(objective.fn, RunningCost) else (objective.fn, None)
         if isinstance(objective.hypers, str):
             raise TypeError(f"objective '{name}': hypers is the string '{objective.hypers}'; pass a list of names.")

@@ -50,9 +50,9 @@ CORNERS = (
 
 def interpreter(version: str) -> str | None:
     """A Python of this version that runs: one that pyenv keeps, or on the path (where pyenv's own may not run)."""
-    kept = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/{version}.*/bin/python"))
-    found = [*map(str, reversed(kept)), shutil.which(f"python{version}")]
-    return next((python for python in found if python and not subprocess.call([python, "-c", ""])), None)
+    versions = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/{version}.*/bin/python"))
+    candidates = [*map(str, reversed(versions)), shutil.which(f"python{version}")]
+    return next((python for python in candidates if python and not subprocess.call([python, "-c", ""])), None)
 
 
 def run(corner: Corner, suite: list[str]) -> str:
@@ -63,18 +63,18 @@ def run(corner: Corner, suite: list[str]) -> str:
     place = ENVIRONMENTS / re.sub(r"\W+", "_", corner.name)
     shutil.rmtree(place, ignore_errors=True)
     subprocess.run([python, "-m", "venv", place], check=True)
-    own, began = place / "bin" / "python", time.perf_counter()
-    installed = subprocess.run([own, "-m", "pip", "install", "--quiet", HERE, *corner.pins, *TOOLS], check=False)
+    python, began = str(place / "bin" / "python"), time.perf_counter()
+    installed = subprocess.run([python, "-m", "pip", "install", "--quiet", HERE, *corner.pins, *TOOLS], check=False)
     seconds = time.perf_counter() - began
-    versions = [_version(own, name) for name in SHOWN]
+    versions = [_version(python, name) for name in SHOWN]
     if installed.returncode:
         outcome = "cannot be installed"
     else:
-        command = [own, "-m", "pytest", "-m", "not slow", "-p", "no:cacheprovider", *suite]
-        ended = subprocess.run(command, cwd=HERE, check=False, text=True, stdout=subprocess.PIPE)
-        outcome = next((line for line in reversed(ended.stdout.splitlines()) if line.strip()), "").strip("= ")
-        if ended.returncode:
-            print(ended.stdout[-10_000:])
+        command = [python, "-m", "pytest", "-m", "not slow", "-p", "no:cacheprovider", *suite]
+        completed = subprocess.run(command, cwd=HERE, check=False, text=True, stdout=subprocess.PIPE)
+        outcome = next((line for line in reversed(completed.stdout.splitlines()) if line.strip()), "").strip("= ")
+        if completed.returncode:
+            print(completed.stdout[-10_000:])
     shutil.rmtree(place)
     return f"| {corner.name} | {corner.python} | {' | '.join(versions)} | {outcome}; installed in {seconds:.0f} s |"
 

@@ -76,8 +76,8 @@ class Mutant(NamedTuple):
 
 def files_of(folder: str) -> list[Path]:
     """The modules of a folder, with those of its rooms."""
-    found = (ROOT / "rfho2").glob("*.py") if folder == TOP else (ROOT / "rfho2" / folder).rglob("*.py")
-    return sorted(path for path in found if path.name != "__init__.py")
+    paths = (ROOT / "rfho2").glob("*.py") if folder == TOP else (ROOT / "rfho2" / folder).rglob("*.py")
+    return sorted(path for path in paths if path.name != "__init__.py")
 
 
 def possible(folder: str, path: Path) -> Iterator[Mutant]:
@@ -168,8 +168,8 @@ def drawn(folder: str, number: int, seed: int) -> list[Mutant]:
 def tests_of(mutant: Mutant) -> list[str]:
     """Where a test may notice it, the likeliest first: doctests, the tests of the same module, of the folder, and others."""
     folder = "tests" if mutant.folder == TOP else f"tests/{mutant.folder}"
-    own = f"{folder}/test_{Path(mutant.file).stem}.py"
-    places = [mutant.file, own, *([] if mutant.folder == TOP else [folder]), *FOLDERS[mutant.folder][1]]
+    mirror = f"{folder}/test_{Path(mutant.file).stem}.py"
+    places = [mutant.file, mirror, *([] if mutant.folder == TOP else [folder]), *FOLDERS[mutant.folder][1]]
     return [place for place in dict.fromkeys(places) if (ROOT / place).exists()]
 
 

@@ -21,13 +21,13 @@ DIRECTIVE = re.compile(r"^\.\. (?:auto(?:class|function)|py:type):: rfho2\.([\w.
 
 def documented() -> dict[str, list[str]]:
     """The public names of the reference, and the public methods of those whose members it shows."""
-    found = {}
+    members = {}
     for page in ("api.md", "methods.md"):
         for name, member, all_members in DIRECTIVE.findall((DOCS / page).read_text()):
             thing = operator.attrgetter(name)(rf)
-            own = [key for key in vars(thing) if not key.startswith("_") or key == "__call__"] if all_members else []
-            found[name] = [member.strip()] if member else sorted(key for key in own if callable(getattr(thing, key)))
-    return found
+            public = [key for key in vars(thing) if not key.startswith("_") or key == "__call__"] if all_members else []
+            members[name] = [member.strip()] if member else sorted(key for key in public if callable(getattr(thing, key)))
+    return members
 
 
 def described() -> str:

@@ -118,8 +118,8 @@ def test_with_optuna():
 @pytest.mark.slow
 def test_with_keras_tuner(tmp_path):
     pytest.importorskip("keras_tuner")
-    tuner, found = example("with_keras_tuner").main(2, 50, 3, str(tmp_path))
-    assert tuner.oracle.get_best_trials(1)[0].score == found["val_loss"]
+    tuner, best = example("with_keras_tuner").main(2, 50, 3, str(tmp_path))
+    assert tuner.oracle.get_best_trials(1)[0].score == best["val_loss"]
     rates = [trial.metrics.get_best_value("learning_rate") for trial in tuner.oracle.trials.values()]
     assert rates[0] != rates[1], "each candidate has hypers of its own"
 

@@ -22,8 +22,8 @@ def wheel(tmp_path_factory):
     subprocess.run(["git", "-C", ROOT, "checkout-index", "--all", f"--prefix={copy}/"], check=True)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", output, copy]
     subprocess.run(command, check=True)
-    (found,) = output.glob("*.whl")
-    return found
+    (wheel,) = output.glob("*.whl")
+    return wheel
 
 
 @pytest.mark.slow
@@ -56,5 +56,5 @@ def test_the_wheel_works_outside_the_checkout(wheel, tmp_path, version):
     blocks = [block.text for block in python_blocks(ROOT / "docs" / "tour.md")]
     first = next(i for i, block in enumerate(blocks) if "print(" in block)
     program = "\n".join([*blocks[: first + 1], "import sys; assert 'rfho2.keras_bridge' not in sys.modules"])
-    ended = subprocess.run([python, "-c", program], cwd=tmp_path, text=True, capture_output=True, check=True)
-    assert "error 0.634" in ended.stdout
+    completed = subprocess.run([python, "-c", program], cwd=tmp_path, text=True, capture_output=True, check=True)
+    assert "error 0.634" in completed.stdout

@@ -45,17 +45,17 @@ def test_only_two_concepts_and_two_entry_points_lie_outside_the_folders():
 def test_rooms_of_the_keras_bridge_import_one_way():
     rooms = ["wrapping", "training", "data", "tuners"]
     for path in (path for path in LIBRARY if path.parent.name in rooms):
-        others = {module.split(".")[1] for module in imported(path) if module.startswith("keras_bridge.")}
-        assert {rooms.index(other) for other in others} <= set(range(rooms.index(path.parent.name) + 1)), dotted(path)
+        imported_rooms = {module.split(".")[1] for module in imported(path) if module.startswith("keras_bridge.")}
+        assert {rooms.index(room) for room in imported_rooms} <= set(range(rooms.index(path.parent.name) + 1)), dotted(path)
 
 
 def test_folders_import_from_lower_layers_only():
     for path in LIBRARY:
-        own = dotted(path).split(".")[0]
-        if own == "__init__":
+        folder = dotted(path).split(".")[0]
+        if folder == "__init__":
             continue
-        for other in {module.split(".")[0] for module in imported(path)}:
-            assert other == own or LEVEL[other] < LEVEL[own], f"{dotted(path)} imports {other}"
+        for lower in {module.split(".")[0] for module in imported(path)}:
+            assert lower == folder or LEVEL[lower] < LEVEL[folder], f"{dotted(path)} imports {lower}"
 
 
 def test_no_import_cycles():
@@ -80,10 +80,10 @@ def test_files_are_short():
 
 def test_no_test_imports_from_a_test():
     for path in (ROOT / "tests").rglob("*.py"):
-        found = re.findall(
+        imports = re.findall(
             r"^\s*from (tests\.\S*\btest_\w+) import|^\s*import (tests\.\S*\btest_\w+)", path.read_text(), re.M
         )
-        assert not found, f"{path}: move what is shared to tests/support"
+        assert not imports, f"{path}: move what is shared to tests/support"
 
 
 def test_the_library_imports_neither_experiments_nor_data():
@@ -102,9 +102,9 @@ def test_all_is_a_sorted_literal_of_what_is_there():
     names = ast.literal_eval(value)
     assert names == sorted(names)
     modules = {path.stem for path in LIBRARY} | {path.parent.name for path in LIBRARY}
-    here = {name for name in vars(rf) if not name.startswith("_")}
+    public = {name for name in vars(rf) if not name.startswith("_")}
     typing = {"TYPE_CHECKING", "Any"}
-    assert here - modules - typing <= set(names)
+    assert public - modules - typing <= set(names)
     assert all(hasattr(rf, name) for name in names)  # those of the Keras bridge come when they are asked for
 
 

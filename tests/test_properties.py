@@ -246,6 +246,6 @@ def test_a_random_nest_comes_back_from_a_checkpoint_to_the_bit(drawn, record, k,
     with tempfile.TemporaryDirectory() as directory:
         store = Store(directory, {"problem": 1})
         store.save(k, nest.map(tf.constant, drawn), record)
-        found, told = store.load(nest.map(lambda leaf: tf.zeros([]), drawn))
-    same(found, drawn)
-    assert {key: told[key] for key in record} == record
+        arrays_read, record_read = store.load(nest.map(lambda leaf: tf.zeros([]), drawn))
+    same(arrays_read, drawn)
+    assert {key: record_read[key] for key in record} == record

@@ -23,8 +23,8 @@ class Seeds(NamedTuple):
     """Episodes 0, 1, ...: pairs of initial weights and an order of the training digits.
 
     Attributes:
-      stream: episodes of other streams are independent of these.
-      period: after this many the same episodes return; None never repeats one.
+      stream: episodes of different streams are independent.
+      period: the number of episodes after which they repeat; None never repeats one.
     """
 
     stream: int
@@ -52,7 +52,7 @@ class Seeds(NamedTuple):
         return initial
 
     def batches(self, data: Examples, batch_size: int, steps: int) -> Callable[[tf.Tensor, tf.Tensor], Examples]:
-        """(t, k) -> training batch: each episode has permutations of its own."""
+        """(t, k) -> training batch: each episode has its own permutations."""
         shuffled = rf.batches.shuffled(data, batch_size, self.stream)
         per_epoch = len(data[1]) // batch_size
         stride = -(-steps // per_epoch) * per_epoch  # whole epochs

@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """A problem with episodes, and what they start from."""
+    """A problem with episodes, and the params and hypers that they start from."""
 
     problem: rf.Problem
     params: Nest | Callable[[Any], Nest]
@@ -43,7 +43,7 @@ def sinusoids(steps: int) -> Case:
 
 
 def few_digits(steps: int) -> Case:
-    """Batches of 100 digits; each episode has initial weights and an order of its own."""
+    """Batches of 100 digits; each episode has its own initial weights and order."""
     seeds, data = digits.Seeds(0), digits.digits(1000, 500, 1, seed=0)
     hypers = {"learning rate": 0.05, "momentum": 0.9, "l2 0": 1e-4, "l2 1": 1e-4}
     return Case(digits.problem(data, seeds, 100, steps), seeds.weights((784, 200, 10)), hypers)
@@ -92,7 +92,7 @@ def peak_memory(name: str, compiler: str, mode: str, config: Config) -> int:
         case = CASES[name](steps)
         return functools.partial(engine(case, mode, config.episodes, COMPILERS[compiler]), case.params, case.hypers)
 
-    small, large = call(2), call(config.memory_steps)  # both kept alive: freed memory would be used again
+    small, large = call(2), call(config.memory_steps)  # both kept alive: freed memory would be reused
     small()
     large()
     small()

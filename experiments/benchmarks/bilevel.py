@@ -1,7 +1,7 @@
 """Two problems of the bilevel-optimisation benchmark (Dagréou et al., 2022): quadratics, and data cleaning.
 
 min_x f(z*(x), x) with z*(x) = argmin_z g(z, x). As in the benchmark, z starts at 0 and x at -2; quadratics are measured by
-|dh/dx|^2, where h(x) = f(z*(x), x), data cleaning by the share of wrong predictions. The data are made here, and from the
+|dh/dx|^2, where h(x) = f(z*(x), x), data cleaning by the share of wrong predictions. The data are generated, or are the
 embedded digits: 10,000 for training instead of 20,000, 2,500 instead of 5,000 for validation.
 """
 
@@ -84,7 +84,7 @@ CROSS = 0.1  # singular values of the mean cross term, before sampling
 
 
 class Samples(NamedTuple):
-    """Row i is (u z)^2 / 2 + (w x)^2 / 2 + (l x) (r z) + a z + b x, with vectors u, w, l, r, a, b of its own."""
+    """Row i is (u z)^2 / 2 + (w x)^2 / 2 + (l x) (r z) + a z + b x, with its own vectors u, w, l, r, a, b."""
 
     u: Any
     w: Any
@@ -161,7 +161,7 @@ NOISE, L2 = 0.5, 0.2
 
 
 class Digits(NamedTuple):
-    """Examples with their places among all, which the weights of training examples need."""
+    """Examples with their indices in the whole set, by which training examples find their weights."""
 
     images: Any
     labels: Any
@@ -175,7 +175,7 @@ def cleaning(seed: int, train: int = TRAIN, validation: int = VALIDATION) -> Bil
     middle, spread = (getattr(digits.images[parts[0]], name)(0) for name in ("mean", "std"))
     scaled = (digits.images - middle) / np.where(spread > 0, spread, 1.0)
     sets = [
-        Digits(scaled[own].astype(np.float32), digits.labels[own].astype(np.int32), np.arange(len(own))) for own in parts
+        Digits(scaled[rows].astype(np.float32), digits.labels[rows].astype(np.int32), np.arange(len(rows))) for rows in parts
     ]
     noisy = rng.random(train) < NOISE
     sets[0].labels[noisy] = rng.integers(0, mnist.CLASSES, noisy.sum())

@@ -33,7 +33,7 @@ class Config:
         (0, 1, 2, 3), "Seeds of the data: settings are chosen on the first, results are those of the others.", at_least=0
     )
     batch_size: int = setting(64, "Examples in a batch of the stochastic methods.", at_least=1)
-    most: int = setting(100, "At most so many settings of each method are tried, from all over its grid.", at_least=1)
+    most: int = setting(100, "The largest number of settings of each method to try, spread over its grid.", at_least=1)
 
 
 PRESETS = {"full": Config(), "quick": Config(seconds=(1.0, 1.0), seeds=(0, 1), most=2)}
@@ -48,7 +48,7 @@ class Invocation:
 
 
 class Asked(NamedTuple):
-    """What a method is run on."""
+    """The problem that a method is run on, and the conditions of the run."""
 
     problem: str
     case: Bilevel
@@ -93,7 +93,7 @@ class Recorder(rf.Callback):
         self._began = time.perf_counter()
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
-        """Measures, if there is a state and it is time to."""
+        """Measures, if there is a state and a measurement is due."""
         spent = time.perf_counter() - self._began
         if hypergradient.state is None or spent < min(self._due, self._asked.seconds):
             return
@@ -158,24 +158,25 @@ def single_loop_on_batches(asked: Asked, chosen: Settings) -> tuple[rf.Engine, r
 # ---- The benchmark's -----------------------------------------------------------------------------------------------------
 
 
-def solver(name: str, **others: Any) -> Callable[..., Iterable[Curve]]:
-    """A solver of the benchmark, in a process of its own; `others` are parameters beside step size and ratio."""
+def solver(name: str, **parameters: Any) -> Callable[..., Iterable[Curve]]:
+    """A solver of the benchmark, in a separate process; `parameters` are those besides step size and ratio."""
 
     def curves(asked: Asked, settings: Sequence[Settings]) -> Iterable[Curve]:
         assert asked.invocation.checkout is not None
-        parameters = [
-            {"step_size": rate, "outer_ratio": ratio, "batch_size": asked.batch_size, **others} for rate, ratio in settings
+        all_parameters = [
+            {"step_size": rate, "outer_ratio": ratio, "batch_size": asked.batch_size, **parameters}
+            for rate, ratio in settings
         ]
-        found = bilevel_peers.ask(
+        runs = bilevel_peers.ask(
             asked.invocation.jax_command,
             asked.invocation.checkout,
             asked.problem,
             asked.case,
             name,
-            parameters,
+            all_parameters,
             asked.seconds,
         )
-        for states in found:
+        for states in runs:
             yield [{"seconds": seconds, **_measured(asked.case, z, x)} for seconds, z, x in states]
 
     return curves
@@ -217,9 +218,9 @@ SOLVERS = {
 def score(problem: str, curve: Curve) -> tuple[int, float, float]:
     """Less is better: goals that are missed, seconds to the last one that is reached, last value."""
     times = [reached(curve, goal) for goal in GOALS[problem]]
-    there = [one for one in times if np.isfinite(one)]
+    times_reached = [one for one in times if np.isfinite(one)]
     last = curve[-1]["value"]
-    return len(times) - len(there), max(there, default=0.0), last if np.isfinite(last) else np.inf
+    return len(times) - len(times_reached), max(times_reached, default=0.0), last if np.isfinite(last) else np.inf
 
 
 def reached(curve: Curve, goal: float) -> float:
@@ -232,24 +233,24 @@ def run(config: Config, invocation: Invocation, report: Callable[[str], None]) -
     rows = []
     methods = METHODS | ({} if invocation.checkout is None else SOLVERS)
     for problem, seconds in zip(config.problems, config.seconds, strict=True):
-        first, *others = config.seeds
+        first, *other_seeds = config.seeds
         chosen = {}
         asked = Asked(problem, PROBLEMS[problem](first), seconds, config.batch_size, first, invocation)
         for name, method in methods.items():
             settings = method.settings.get(problem, ())
             tried = settings[:: -(-len(settings) // config.most)] if settings else ()
             scores = {}
-            for one, found in zip(tried, method.curves(asked, tried) if tried else (), strict=True):
-                scores[one] = score(problem, found)
+            for one, curve in zip(tried, method.curves(asked, tried) if tried else (), strict=True):
+                scores[one] = score(problem, curve)
                 report(
-                    f"{problem}, {name}, {one}: {found[-1]['value']:.3g}; missed {scores[one][0]}, {scores[one][1]:.2g} s"
+                    f"{problem}, {name}, {one}: {curve[-1]['value']:.3g}; missed {scores[one][0]}, {scores[one][1]:.2g} s"
                 )
             if scores:
                 chosen[name] = min(scores, key=lambda one: scores[one])
-        for seed in others:
+        for seed in other_seeds:
             asked = asked._replace(case=PROBLEMS[problem](seed), seed=seed)
             for name, one in chosen.items():
-                (found,) = methods[name].curves(asked, [one])
-                report(f"{problem}, seed {seed}, {name}: {found[-1]['value']:.3g}")
-                rows.append({"problem": problem, "method": name, "settings": one, "seed": seed, "curve": found})
+                (curve,) = methods[name].curves(asked, [one])
+                report(f"{problem}, seed {seed}, {name}: {curve[-1]['value']:.3g}")
+                rows.append({"problem": problem, "method": name, "settings": one, "seed": seed, "curve": curve})
     return rows

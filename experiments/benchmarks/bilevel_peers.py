@@ -64,11 +64,11 @@ def ask(
         (Path(folder) / "question.json").write_text(json.dumps(question))
         words = [*shlex.split(command), "-m", "experiments.benchmarks.bilevel_peers", checkout, folder]
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
-        found = []
+        runs = []
         for number in range(len(parameters)):
             with np.load(Path(folder) / f"{number}.npz") as one:
-                found.append([(float(s), z, x) for s, z, x in zip(one["seconds"], one["z"], one["x"], strict=True)])
-        return found
+                runs.append([(float(s), z, x) for s, z, x in zip(one["seconds"], one["z"], one["x"], strict=True)])
+        return runs
 
 
 # ---- In the other process ------------------------------------------------------------------------------------------------
@@ -106,8 +106,8 @@ def cleaning(arrays: Arrays) -> tuple[Level, Level]:
         return jax.nn.logsumexp(logits, axis=1) - jnp.sum(labels * logits, axis=1)
 
     def inner(z: Any, x: Any, start: Any = 0, batch_size: int = 1) -> Any:
-        *rows, own = _part((*train, x), start, batch_size)
-        return jnp.mean(jax.nn.sigmoid(own) * losses(z, *rows)) + l2 * jnp.sum(z**2)
+        *rows, weight_logits = _part((*train, x), start, batch_size)
+        return jnp.mean(jax.nn.sigmoid(weight_logits) * losses(z, *rows)) + l2 * jnp.sum(z**2)
 
     def outer(z: Any, x: Any, start: Any = 0, batch_size: int = 1) -> Any:
         return jnp.mean(losses(z, *_part(validation, start, batch_size)))
@@ -148,7 +148,7 @@ class Recorder:
         self.states: States = []
 
     def __call__(self) -> bool:
-        """Whether to go on."""
+        """Whether to continue."""
         import jax
 
         z, x = jax.block_until_ready((self._solver.inner_var, self._solver.outer_var))
@@ -177,7 +177,7 @@ def main(checkout: str, folder: str) -> None:
     kind = _solver_class(Path(checkout), asked["solver"])
     for number, parameters in enumerate(asked["parameters"]):
         one = kind.get_instance(**parameters, eval_freq=ITERATIONS)
-        # A dtype that is not given is weak, and the solvers would be compiled again when it is not.
+        # Without a dtype, arrays would be weakly typed, and the solvers would be compiled again once they are not.
         start = {"inner_var0": jnp.asarray(arrays["z"], jnp.float32), "outer_var0": jnp.asarray(arrays["x"], jnp.float32)}
         one.set_objective(f_inner=inner, f_outer=outer, **sizes, **start)  # compiles
         recorder = Recorder(one, asked["seconds"])

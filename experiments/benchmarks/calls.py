@@ -1,7 +1,7 @@
 """Milliseconds per hyper-iteration of the driver: in calls of several, one at a time, and by another checkout.
 
 This file also runs alone, as a worker: it reads a case and a way to run it from each line of its input, makes the run, and
-prints the seconds. What another checkout is asked for, runs in calls and with logs, uses only names that 1.0.0 has too.
+prints the seconds. Another checkout makes only runs in calls and with logs, which use only names that 1.0.0 has too.
 """
 
 from __future__ import annotations

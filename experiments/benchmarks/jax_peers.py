@@ -26,7 +26,7 @@ def hyper_cleaning(arrays: Arrays, steps: int, rate: float, transposed: bool, ch
 
     Args:
       arrays: x, y and xv, yv, for training and validation.
-      transposed: whether products have a transposed copy of the data at hand.
+      transposed: whether products use a transposed copy of the data.
       checkpoint: whether only the states are kept.
     """
     product = _transposed_product() if transposed else (lambda m, mt, w: m @ w)

@@ -22,7 +22,7 @@ class RemoteJax:
 
     Args:
       command: what runs the other Python.
-      contestant, arrays: what to compute, and the file with what it is computed from.
+      contestant, arrays: what to compute, and the file with its inputs.
       precision: of JAX's matrix products.
     """
 
@@ -54,7 +54,7 @@ class RemoteJax:
     def _ask(self, **question: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended: there is no answer either
+        with contextlib.suppress(BrokenPipeError):  # the process has ended, and will not answer either
             self._process.stdin.write(json.dumps(question) + "\n")
             self._process.stdin.flush()
         for line in self._process.stdout:

@@ -1,4 +1,4 @@
-"""A run that is killed, asked to end, stopped, without a clock and without disk space, again and again."""
+"""A run that is repeatedly killed, terminated or stopped, or left without a running clock or disk space."""
 
 from __future__ import annotations
 
@@ -138,15 +138,15 @@ def run_mixed(config: Config) -> bool:
             f"fill; make a small one (mount -t tmpfs -o size=200m tmpfs /mnt/soak) and choose a directory on it."
         )
     undisturbed = Soak(case, whole, config.hyper_iterations, config.seed)
-    finish(undisturbed.start(still=False), whole, undisturbed.log)  # at once, if it is there already
+    finish(undisturbed.start(still=False), whole, undisturbed.log)  # at once, if it exists already
     soak = Soak(case, mixed, config.hyper_iterations, config.seed)
     began = time.monotonic()
     soak.run(config.kills)
     wrong = soak_checks.differences(mixed, whole, config.hyper_iterations, case.run, tensorboard=config.case == "real_time")
     if b"Traceback" in soak.log.read_bytes():
         wrong.append(f"a process ended with a traceback, see {soak.log}")
-    told = ", ".join(f"{number} x {kind}" for kind, number in sorted(soak.done.items()))
+    events = ", ".join(f"{number} x {kind}" for kind, number in sorted(soak.done.items()))
     minutes = (time.monotonic() - began) / 60
-    print(f"{config.case}, {minutes:.0f} minutes, {config.hyper_iterations} hyper-iterations (seed {config.seed}): {told}")
+    print(f"{config.case}, {minutes:.0f} minutes, {config.hyper_iterations} hyper-iterations (seed {config.seed}): {events}")
     print("; ".join(wrong) or "nothing was lost: the same bits as undisturbed")
     return not wrong

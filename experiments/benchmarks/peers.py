@@ -106,7 +106,7 @@ def compare(
 
 
 def _seconds(call: functools.partial[np.ndarray]) -> float:
-    """Of one call; another process measures its own, without what the messages take."""
+    """Seconds of one call; another process measures its own time, without the exchange of messages."""
     took = timing.seconds_of(call)
     return call.func.seconds if isinstance(call.func, RemoteJax) else took
 
@@ -182,8 +182,8 @@ def built_contestants(case: Case, config: Config, jax_command: str | None) -> It
     with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
         arrays = Path(folder) / "arrays.npz"
         np.savez(arrays, allow_pickle=False, **case.arrays)
-        others = [name for name in config.frameworks if name != "jax"]
-        built = {name: build() for name, build in contestants(case, others).items()}
+        in_this_process = [name for name in config.frameworks if name != "jax"]
+        built = {name: build() for name, build in contestants(case, in_this_process).items()}
         for name, contestant in case.jax().items():
             remote = RemoteJax(jax_command, contestant, arrays, PRECISIONS[config.precision])
             opened.callback(remote.close)
@@ -193,8 +193,8 @@ def built_contestants(case: Case, config: Config, jax_command: str | None) -> It
 
 def versions(config: Config, jax_command: str | None) -> dict[str, str]:
     """Imports the other frameworks, gives them one thread per core that this process may use, and returns their versions."""
-    here = [name for name in config.frameworks if name != "jax" or jax_command is None]
-    packages = [package for name in here for package in FRAMEWORKS[name]]
+    imported = [name for name in config.frameworks if name != "jax" or jax_command is None]
+    packages = [package for name in imported for package in FRAMEWORKS[name]]
     try:
         logging.getLogger("jax").setLevel(logging.WARNING)  # it would report that it found no TPU
         modules = {name: importlib.import_module(name) for name in packages}

@@ -88,8 +88,8 @@ def hypergradient(steps: int, arithmetic: Arithmetic) -> dict[str, float]:
 def relative_errors(steps: int) -> dict[str, dict[str, float]]:
     """|g - g_float64| / |g_float64| of each hyper, by arithmetic."""
     exact = hypergradient(steps, EXACT)
-    found = {way.name: hypergradient(steps, way) for way in rounded()}
-    return {way: {name: abs(g[name] / exact[name] - 1) for name in exact} for way, g in found.items()}
+    hypergradients = {way.name: hypergradient(steps, way) for way in rounded()}
+    return {way: {name: abs(g[name] / exact[name] - 1) for name in exact} for way, g in hypergradients.items()}
 
 
 def table(config: Config) -> Iterator[str]:

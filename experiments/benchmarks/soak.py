@@ -1,4 +1,4 @@
-"""Runs that are killed and resumed, and long runs that are watched; `soak_checks` compares what they leave behind."""
+"""Runs that are killed and resumed, and long runs that are monitored; `soak_checks` compares what they leave behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rfho2.driver.iteration import MOST
 
 CHECKPOINT_EVERY = 20  # hyper-iterations, where several of them share a call
 EARLY = 0.2  # fraction of the kills that come while the process is still starting
-POLL, WATCH = 0.002, 0.2  # seconds between two looks at the CSV log, and at the process
+POLL, WATCH = 0.002, 0.2  # seconds between two checks of the CSV log, and of the process
 MEMORY, FILES, TIME = "resident memory, MB", "open files", "seconds per hyper-iteration"
 LIMITS = {MEMORY: 1.02, FILES: 1.0, TIME: 1.1}  # of the ratio of the last quarter to the second; times are noisy
 
@@ -88,7 +88,7 @@ def kill(child: subprocess.Popen[bytes], output: Path, goal: int | None, wait: f
 
 
 def killed_run(output: Path, iterations: int, kills: int, settings: Sequence[str], seed: int, calls: bool = False) -> int:
-    """Makes a run that is killed at moments spread over its length; returns the number of kills that met it alive.
+    """Makes a run that is killed at moments spread over its length; returns the number of kills that hit it alive.
 
     Args:
       calls: whether each start chooses another number of hyper-iterations in a compiled call.

@@ -10,14 +10,14 @@ from data import mnist
 from data.errors import DataError
 from data.mnist import CLASSES, Digits, NoisySplit
 
-SHIFT = 1  # pixel; by three, a linear model of the trusted is worse than guessing
+SHIFT = 1  # pixel; with three, a linear model of the trusted digits is worse than guessing
 UNBALANCED = tuple(0.7**c for c in range(CLASSES))
 FIRST_HALF = tuple(9.0 if c < CLASSES // 2 else 1.0 for c in range(CLASSES))
 EQUAL = (1.0,) * CLASSES
 
 
 class Scenario(NamedTuple):
-    """What differs from the paper's problem.
+    """A variant of the paper's problem.
 
     Attributes:
       share: of wrong labels, each drawn from the nine other classes.
@@ -55,9 +55,9 @@ def split(scenario: Scenario, train: int, trusted: int, seed: int) -> NoisySplit
     held_out = left(scenario, train, trusted)
     if held_out <= 0:
         raise DataError(f"there are not enough digits to train on {train} and to trust {trusted}; choose fewer.")
-    rows = [rng.permutation(np.concatenate([own[:n] for own, n in zip(of_class, first, strict=True)]))]
-    rows.append(np.concatenate([own[a : a + b] for own, a, b in zip(of_class, first, second, strict=True)]))
-    rows.append(np.concatenate([own[-held_out:] for own in of_class]))
+    rows = [rng.permutation(np.concatenate([indices[:n] for indices, n in zip(of_class, first, strict=True)]))]
+    rows.append(np.concatenate([indices[a : a + b] for indices, a, b in zip(of_class, first, second, strict=True)]))
+    rows.append(np.concatenate([indices[-held_out:] for indices in of_class]))
     clean, held, test = (Digits(digits.images[chosen], digits.labels[chosen]) for chosen in rows)
     noisy = np.zeros(train, bool)
     noisy[rng.permutation(train)[: round(scenario.share * train)]] = True

@@ -82,8 +82,8 @@ def define_flags(
         "tensorboard": (tensorboard, True, "Write TensorBoard logs under output_dir."),
         "mesh": (mesh, False, "Divide the examples over the processes that DTENSOR_JOBS lists: docs/distribute.md."),
     }
-    for name, (wanted, default, text) in shared.items():
-        if wanted:
+    for name, (defined, default, text) in shared.items():
+        if defined:
             flags.DEFINE_bool(name, default, text, flag_values)
     if workers is not None:
         text = "Processes that train side by side, with one thread each."
@@ -159,17 +159,17 @@ def _define(field: dataclasses.Field, kind: _Kind, default: Any, flag_values: fl
 
 
 def _converted(field: dataclasses.Field, value: Any, kind: _Kind) -> Any:
-    """The value of a flag as the field wants it; absl checks the bounds of single numbers, but not those of lists."""
+    """The value of a flag in the form of its field; absl checks the bounds of single numbers, but not those of lists."""
     if not kind.several:
         return value
-    given = f"--{field.name} is {','.join(map(str, value))!r}"
+    flag = f"--{field.name} is {','.join(map(str, value))!r}"
     try:
         items = tuple(kind.scalar(item) for item in value)
     except ValueError:
         numbers = "whole numbers" if kind.scalar is int else "numbers"
-        raise DataError(f"{given}, not a comma-separated list of {numbers}.") from None
+        raise DataError(f"{flag}, not a comma-separated list of {numbers}.") from None
     low, high = field.metadata["at_least"], field.metadata["at_most"]
     if any((low is not None and not item >= low) or (high is not None and not item <= high) for item in items):
         bounds = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
-        raise DataError(f"{given}; every one has to be {' and '.join(bounds)}.")
+        raise DataError(f"{flag}; each has to be {' and '.join(bounds)}.")
     return items

@@ -1,4 +1,4 @@
-"""How figures look and how they are saved. Importing this module selects a backend that needs no display."""
+"""The style of figures, and how they are saved. Importing this module selects a backend that needs no display."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def save_figure(figure: plt.Figure, path: Path) -> None:
 
 
 def slug(name: str) -> str:
-    """The name, with characters that a file name should not have replaced by underscores."""
+    """The name, with underscores in place of characters that a file name should not have."""
     return re.sub(r"[^\w.=-]+", "_", name)

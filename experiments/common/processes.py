@@ -15,13 +15,13 @@ def command(name: str, *flags: str) -> list[str]:
 
 
 def run(name: str, *flags: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs a binary and waits for it; its output goes where ours goes, unless options of `subprocess.run` redirect it."""
+    """Runs a binary and waits for it; its output goes where ours does, unless options of `subprocess.run` redirect it."""
     sys.stdout.flush()  # otherwise the child's lines would precede ours in a file
     return subprocess.run(command(name, *flags), check=check, text=True, **options)
 
 
 def last_line(name: str, *flags: str, **options: Any) -> str:
-    """Runs a binary and returns the last line that it prints; libraries may print others before it."""
+    """Runs a binary and returns the last line that it prints; libraries may print other lines before it."""
     return run(name, *flags, stdout=subprocess.PIPE, **options).stdout.splitlines()[-1]
 
 

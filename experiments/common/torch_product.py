@@ -1,4 +1,4 @@
-"""A matrix product in PyTorch that keeps a transposed copy, as `rf.fixed_product` does: fair to peers with full batches."""
+"""A matrix product in PyTorch that keeps a transposed copy, as `rf.fixed_product` does, for fair comparisons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seconds and bytes of one measurement: what is trained, by which engine, and how the numbers are taken."""
+"""Seconds and bytes of one measurement: what is trained, by which engine, and how it is measured."""
 
 from __future__ import annotations
 

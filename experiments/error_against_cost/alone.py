@@ -3,7 +3,7 @@
 Timed: from w in the framework's own tensors to the hypergradient in NumPy: the gradient of the objective, linearisation, K
 iterations of the solver, and the product with the hypers. rfho2 takes one training step more, because an engine takes at
 least one, and one more product, for the true residual. K is the smallest of a grid with which the error is reached, for each
-contestant by itself. All are in float32 and take turns; the best time of several counts. A fixed point, which would take
+contestant separately. All are in float32 and interleaved; the best time of several counts. A fixed point, which would take
 thousands of iterations, shows how far it comes in its first 1,000.
 """
 
@@ -29,7 +29,7 @@ Solver = Callable[[int], Call]
 
 
 def rfho2_solver(case: problems.Case, w: np.ndarray) -> Solver:
-    """`rf.implicit` by CG, after one step of gradient descent, which leaves a solution where it is."""
+    """`rf.implicit` by CG, after one step of gradient descent, which leaves a solution unchanged."""
     made = problems.functions(case, tf.float32)
     problem = rf.Problem(rf.gradient_descent(made.loss, case.rate), made.objective, 1)
     params, hypers = tf.constant(w, tf.float32), problems.start(case)[1]
@@ -44,26 +44,26 @@ def rfho2_solver(case: problems.Case, w: np.ndarray) -> Solver:
 def solvers(
     case: problems.Case, reference: problems.Reference, hypertorch: str | None
 ) -> tuple[dict[str, Solver], dict[str, str]]:
-    """The contestants, and why others are missing."""
+    """The contestants, and why the remaining ones are missing."""
     w = reference.w
-    found: dict[str, Solver] = {"rfho2: CG": rfho2_solver(case, w)}
+    contestants: dict[str, Solver] = {"rfho2: CG": rfho2_solver(case, w)}
     missing = {}
     for transposed in (False, True):
         copy = ", transposed copy" if transposed else ""
         try:
             package, rate = hypertorch_peer.load(hypertorch), 1 / reference.curvature
             torch_peer = hypertorch_peer.Hypertorch(package, case, rate, transposed)
-            found[f"hypertorch: CG{copy}"] = functools.partial(torch_peer.from_solution, w, "CG")
+            contestants[f"hypertorch: CG{copy}"] = functools.partial(torch_peer.from_solution, w, "CG")
             if not transposed:
-                found["hypertorch: fixed point"] = functools.partial(torch_peer.from_solution, w, "fixed point")
+                contestants["hypertorch: fixed point"] = functools.partial(torch_peer.from_solution, w, "fixed point")
         except ImportError as error:
             missing["hypertorch"] = str(error)
         try:
             jax_peer = jaxopt_peer.Jaxopt(case, transposed)
-            found[f"jaxopt: CG{copy}"] = functools.partial(jax_peer.from_solution, w, "CG")
+            contestants[f"jaxopt: CG{copy}"] = functools.partial(jax_peer.from_solution, w, "CG")
         except ImportError as error:
             missing["jaxopt"] = str(error)
-    return found, missing
+    return contestants, missing
 
 
 def smallest(grid: Sequence[int], build: Solver, error: Callable[[np.ndarray], float], accuracy: float) -> int | None:
@@ -82,9 +82,9 @@ def compare(
     case: problems.Case, reference: problems.Reference, accuracy: float, rounds: int, hypertorch: str | None
 ) -> list[Row]:
     """K, error and seconds of each contestant."""
-    found, missing = solvers(case, reference, hypertorch)
+    contestants, missing = solvers(case, reference, hypertorch)
     rows, calls = [], {}
-    for name, build in found.items():
+    for name, build in contestants.items():
         print(f"{name}: iterations to an error of {accuracy:g}", flush=True)
         if "fixed point" in name:
             rows.append(_slow(name, build, reference))

@@ -1,6 +1,6 @@
 """Two bounds of `rf.implicit`: its time compared with reverse mode, and its memory compared with one training step.
 
-Time: rf.implicit and rf.reverse on the cleaning problem at the same T, from w = 0, in turns; the best of several counts.
+Time: rf.implicit and rf.reverse on the cleaning problem at the same T, from w = 0, interleaved; the best of several counts.
 Memory: of a 784-h-h-10 network on 100 digits with one weight each, trained by gradient descent, in a fresh process for each
 T: the peak of resident memory during a second call above that before it, in states. A state is the weights of the network,
 which outweigh the activations here. The graph and code of the engine do not count.
@@ -40,9 +40,9 @@ def compare_times(case: problems.Case, reference: problems.Reference, rounds: in
     }
     train = tf.function(problem.train, jit_compile=True, autograph=False)
     calls = {name: functools.partial(call, params, hypers) for name, call in {"plain training": train, **engines}.items()}
-    found = {name: engine(params, hypers) for name, engine in engines.items()}
-    errors = {name: reference.error(hypergradient.grads["h"].numpy()) for name, hypergradient in found.items()}
-    products = {name: int(h.norms["products"]) for name, h in found.items() if "products" in h.norms}
+    hypergradients = {name: engine(params, hypers) for name, engine in engines.items()}
+    errors = {name: reference.error(hypergradient.grads["h"].numpy()) for name, hypergradient in hypergradients.items()}
+    products = {name: int(h.norms["products"]) for name, h in hypergradients.items() if "products" in h.norms}
     seconds = timing.best_times(calls, rounds)
     return [
         {"timed": name, "steps": STEPS, "products": products.get(name), "error": errors.get(name), "seconds": best}
@@ -70,7 +70,7 @@ def network(hidden: int, steps: int) -> tuple[rf.Problem, Nest, Hypers]:
 
 
 def measure_memory(hidden: int, steps: int | None) -> Row:
-    """Bytes of a call of `rf.implicit` with T steps, or without T of one plain training step."""
+    """Bytes of a call of `rf.implicit` with T steps, or, without T, of one plain training step."""
     problem, params, hypers = network(hidden, steps or 1)
     train: Callable[..., Any] = tf.function(problem.train, jit_compile=True, autograph=False)
     call = train if steps is None else rf.implicit(problem, iterations=10)

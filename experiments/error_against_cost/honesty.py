@@ -1,6 +1,6 @@
-"""What libraries return without a word, and what rfho2 says: each row is run, but for those marked as read.
+"""What libraries return silently, and what rfho2 says: each row is run, except those marked as read.
 
-Small problems with known answers, in float64 unless said otherwise. Linear solvers of the peers make 100 iterations or meet
+Small problems with known answers, in float64 unless stated otherwise. Linear solvers of the peers run 100 iterations or meet
 their default tolerance.
 """
 
@@ -45,12 +45,12 @@ def listen(problem: rf.Problem, params: tf.Tensor, hypers: dict[str, tf.Tensor],
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            found = rf.implicit(problem, jit_compile=False, **arguments)(params, hypers)
+            hypergradient = rf.implicit(problem, jit_compile=False, **arguments)(params, hypers)
         except ValueError as error:
             return np.full(hypers[name].shape, np.nan), f"ValueError: {error}"
-    said = [str(w.message) for w in caught if "rf.implicit" in str(w.message)]
-    norms = f"`norms`: linear residual {float(found.norms['linear residual']):.0e}"
-    return found.grads[name].numpy(), " ".join(said) or norms
+    messages = [str(w.message) for w in caught if "rf.implicit" in str(w.message)]
+    norms = f"`norms`: linear residual {float(hypergradient.norms['linear residual']):.0e}"
+    return hypergradient.grads[name].numpy(), " ".join(messages) or norms
 
 
 def ridge_problem(
@@ -121,7 +121,7 @@ def hypertorch_rows(directory: str | None) -> list[Row]:
         row("Hessian = identity", cg, str(peer.identity("CG")), "[2. 4.]", str(same), same_says),
         row(
             "CG on the map of momentum", cg, off(peer.ridge("CG", r.momentum), truth), "error 0", off(with_momentum, truth),
-            f'condition="gradient" does not see momentum; with CG and condition="step", {refused}',
+            f'condition="gradient" is independent of momentum; with CG and condition="step", {refused}',
         ),
         equilibrium(cg, peer.equilibrium("CG", e), e),
         row("the learning rate as a hyper", fixed_point, f"{float(peer.learning_rate()):.0e}", "0", "refused", no_rate),

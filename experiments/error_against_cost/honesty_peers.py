@@ -66,7 +66,7 @@ class HypertorchSmall:
         return self._solve(solver, [self._tensor(e.z)], [self._tensor(e.b, True)], fixed_point, outer)[0]
 
     def learning_rate(self) -> np.ndarray:
-        """The derivative by the learning rate, after 100 steps."""
+        """The derivative with respect to the learning rate, after 100 steps."""
         r, (inner, outer) = self._ridge, self._losses()
         rho, rate = self._tensor(r.rho), self._tensor(r.rate, True)
         descent = self.hypergrad.GradientDescent(lambda params, hypers: inner(params, [rho]), lambda hypers: hypers[0])
@@ -75,7 +75,7 @@ class HypertorchSmall:
 
 
 class JaxoptSmall:
-    """jaxopt, with 64 bits unless said otherwise: for a process of its own."""
+    """jaxopt, with 64 bits unless stated otherwise; meant for a separate process."""
 
     def __init__(self) -> None:
         import jax
@@ -84,8 +84,8 @@ class JaxoptSmall:
         jax.config.update("jax_enable_x64", True)
         self.jax, self.jnp = jax, jnp
 
-    def _ridge(self, r: Ridge, w: np.ndarray, scale: float, dtype: Any, **how: Any) -> np.ndarray:
-        """`how` are arguments of `custom_root`."""
+    def _ridge(self, r: Ridge, w: np.ndarray, scale: float, dtype: Any, **arguments: Any) -> np.ndarray:
+        """`arguments` are those of `custom_root`."""
         from jaxopt import implicit_diff
 
         x, y, xv, yv = (self.jnp.asarray(a, dtype) for a in (r.x, r.y, r.xv, r.yv))
@@ -93,7 +93,7 @@ class JaxoptSmall:
         def inner(w: Any, rho: Any) -> Any:
             return self.jnp.mean((x @ w - y) ** 2) + self.jnp.sum(self.jnp.exp(rho) * w**2)
 
-        solution = implicit_diff.custom_root(self.jax.grad(inner), **how)(lambda start, rho: start)
+        solution = implicit_diff.custom_root(self.jax.grad(inner), **arguments)(lambda start, rho: start)
         start = self.jnp.asarray(w, dtype)
         response = self.jax.grad(lambda rho: scale * self.jnp.mean((xv @ solution(start, rho) - yv) ** 2))
         return np.asarray(response(self.jnp.asarray(r.rho, dtype)), np.float64)

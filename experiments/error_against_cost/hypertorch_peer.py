@@ -1,6 +1,6 @@
 """The same problems with hypertorch, from a checkout outside this project: `--hypertorch=DIR` names it.
 
-Users write its inner problem as a fixed-point map. Training has momentum, as ours; the linear system is that of a map of
+Users write its inner problem as a fixed-point map. Training has momentum, like ours; the linear system is that of a map of
 gradient descent, because conjugate gradients need a symmetric one (`honesty.py` shows what happens otherwise).
 """
 
@@ -23,7 +23,7 @@ WHERE = "hypertorch is not on PyPI: git clone https://github.com/prolearner/hype
 
 
 def missing(directory: str | None) -> str:
-    """What to do if the checkout is not there; nothing if it is."""
+    """What to do if the checkout is missing; empty if it exists."""
     if directory is None:
         return f"--hypertorch is not given. {WHERE}."
     if not (Path(directory) / "hypergrad").is_dir():

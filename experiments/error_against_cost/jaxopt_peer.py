@@ -93,7 +93,7 @@ class Jaxopt:
     def _compiled(
         self, train: Callable[..., Any], start: Any, solver: str, iterations: int, options: dict[str, str] = COMPILER_OPTIONS
     ) -> Callable[[], np.ndarray]:
-        """The tolerance ends CG only where float32 ends too; with 0 it would go on to 0 / 0."""
+        """The tolerance ends CG only where float32 ends too; with 0 it would continue to 0 / 0."""
         from jaxopt import implicit_diff, linear_solve
 
         solve = functools.partial(getattr(linear_solve, SOLVERS[solver]), maxiter=iterations, tol=TOLERANCE)

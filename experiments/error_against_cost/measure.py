@@ -40,7 +40,7 @@ def rfho2_builder(case: problems.Case) -> Builder:
 
 
 def rfho2_engine(task: Task, problem: rf.Problem) -> rf.Engine:
-    """The engine of a task; a tolerance of 0 makes all iterations."""
+    """The engine of a task; a tolerance of 0 runs all iterations."""
     method, number = task.method, task.iterations
     if method.solver:
         assert number is not None
@@ -61,7 +61,7 @@ def hypertorch_builder(case: problems.Case, rate: float, directory: str | None) 
 
 
 def jaxopt_builder(case: problems.Case) -> Builder:
-    """Tasks of jaxopt: with a transposed copy of the data, but for normal equations, which need JAX's own transposes."""
+    """Tasks of jaxopt: with a transposed copy of the data, except for normal equations, which need JAX's own transposes."""
     peers = {transposed: jaxopt_peer.Jaxopt(case, transposed) for transposed in (True, False)}
 
     def build(task: Task) -> Call:
@@ -117,7 +117,7 @@ def _key(row: Row) -> Row:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows that were kept; a line that a kill cut short is not one."""
+    """The rows of the file; a line that a kill cut short does not count."""
     return list(_complete(path.read_text().splitlines())) if path.exists() else []
 
 
@@ -130,7 +130,7 @@ def _complete(lines: list[str]) -> Iterator[Row]:
 
 
 def append_row(path: Path, row: Row) -> None:
-    """Adds a row to those that are kept."""
+    """Appends a row to the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write("\n" + json.dumps(row))  # the newline first: the last row may have been cut short by a kill
@@ -144,8 +144,8 @@ def read_reference(path: Path) -> problems.Reference:
 
 def solve_reference(config: Config, name: str, path: Path) -> None:
     """Writes the solution of a problem."""
-    found = problems.reference(case_of(config, name))
+    solution = problems.reference(case_of(config, name))
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".draft.npz")
-    np.savez(draft, **found._asdict())
+    np.savez(draft, **solution._asdict())
     draft.replace(path)

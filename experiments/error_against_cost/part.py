@@ -1,6 +1,6 @@
 """For internal use: one part of the experiment, described in JSON; the last line that it prints has its rows.
 
-A process of its own has no leftover memory, compiled code or warm caches.
+A separate process has no leftover memory, compiled code or warm caches.
 """
 
 from __future__ import annotations

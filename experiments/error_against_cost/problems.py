@@ -23,13 +23,13 @@ from rfho2.core import linear
 from rfho2.core.types import Hypers
 
 MOMENTUM = 0.9
-L2 = 1e-3  # so that there is a solution: otherwise weights grow for ever on examples that can be told apart
+L2 = 1e-3  # so that there is a solution: otherwise weights grow for ever on separable examples
 NEWTON_STEPS = 50
 EXACT = 1e-13  # relative linear residual of the reference
 
 
 class Case(NamedTuple):
-    """What the problem is made of, as NumPy arrays in float64, so that every framework can build it.
+    """The data and settings of a problem, as NumPy arrays in float64, so that every framework can build it.
 
     Attributes:
       name: of the problem.
@@ -135,7 +135,7 @@ def reference(case: Case, jit_compile: bool = True) -> Reference:
     """Trains to the end by Newton's method, and solves the linear system to rounding, in float64."""
     made = functions(case, tf.float64)
     w, hypers = start(case, tf.float64)
-    descent = rf.gradient_descent(made.loss, 0.0)  # a rate of 0 stays where it is
+    descent = rf.gradient_descent(made.loss, 0.0)  # a rate of 0 leaves the params unchanged
     newton = tf.function(functools.partial(_newton_step, made, hypers), autograph=False, jit_compile=jit_compile)
     for _ in range(NEWTON_STEPS):
         w, residual, curvature = newton(w)

@@ -1,4 +1,4 @@
-"""Small problems with known hypergradients, on which the honesty table compares what libraries return without a word.
+"""Small problems with known hypergradients, on which the honesty table compares what libraries return silently.
 
 Data are NumPy arrays, so that every framework can build the problems.
 """
@@ -66,7 +66,7 @@ class Equilibrium:
 
 
 def betty_cg(hessian: np.ndarray, b: np.ndarray, iterations: int, alpha: float) -> np.ndarray:
-    """Conjugate gradients as `betty/hypergradient/cg.py` has them (leopard-ai/betty, e474665), read and written anew.
+    """Conjugate gradients as `betty/hypergradient/cg.py` has them (leopard-ai/betty, e474665), reimplemented.
 
     Two lines differ from the method: alpha multiplies H in the step length but not in the residual, and the next direction
     comes from the residual before the step.

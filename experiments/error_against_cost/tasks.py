@@ -76,7 +76,7 @@ def case_of(config: Config, name: str) -> problems.Case:
 
 
 class Method(NamedTuple):
-    """A way to a hypergradient.
+    """A method for hypergradients.
 
     Attributes:
       framework: "rfho2", "hypertorch" or "jaxopt".
@@ -147,7 +147,7 @@ def _along(config: Config, problem: str, method: Method) -> list[Task]:
 
 
 def omitted(task: Task, hypers: int) -> str | None:
-    """Why a task is not run, if it is not."""
+    """Why a task is not run; None if it is."""
     if task.method.name == "forward" and hypers > FEW_HYPERS:
         trainings = math.ceil(hypers / FEW_HYPERS)
         return f"forward mode with {hypers:,} hypers: {trainings} trainings with {FEW_HYPERS} columns of Z each"

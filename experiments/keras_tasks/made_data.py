@@ -20,26 +20,26 @@ def docstrings() -> tuple[list[list[str]], np.ndarray]:
     """The words of docstrings, and the numbers of the packages that they belong to; the packages' names are left out."""
     texts, labels = [], []
     for label, package in enumerate(PACKAGES):
-        found = _docstrings_of(package)
-        texts += found
-        labels += [label] * len(found)
+        of_package = _docstrings_of(package)
+        texts += of_package
+        labels += [label] * len(of_package)
     return texts, np.array(labels, np.int32)
 
 
 def _docstrings_of(package: str) -> list[list[str]]:
     root = Path(str(importlib.import_module(package).__file__)).parent
     files = sorted(path for path in root.rglob("*.py") if "test" not in path.name and "tests" not in path.parts)
-    found: list[list[str]] = []
+    texts: list[list[str]] = []
     for number in np.random.default_rng(0).permutation(len(files)):
         tree = ast.parse(files[number].read_text(encoding="utf-8"))
         nodes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
         for text in (ast.get_docstring(node) or "" for node in nodes):
             words = [word for word in re.findall("[a-z]+", text.lower()) if word not in PACKAGES]
             if len(words) >= LENGTH:
-                found.append(words[:LENGTH])
-        if len(found) >= TEXTS:
+                texts.append(words[:LENGTH])
+        if len(texts) >= TEXTS:
             break
-    return found[:TEXTS]
+    return texts[:TEXTS]
 
 
 def as_numbers(texts: list[list[str]], known: list[list[str]]) -> np.ndarray:

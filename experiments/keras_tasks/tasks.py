@@ -1,4 +1,4 @@
-"""The ten tasks: five on which the tuner may be developed, and five that are looked at once."""
+"""The ten tasks: five on which the tuner may be developed, and five that are evaluated only once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Task(NamedTuple):
     batch_size: int = 32
 
     def score(self, model: keras.Model, examples: Examples) -> float:
-        """Accuracy, or the share of the variance that is explained (at least 0, also after divergence), in per cent."""
+        """Accuracy, or the share of the variance that is explained (at least 0, even after divergence), in per cent."""
         x, y = examples
         outputs = model.predict(x, batch_size=256, verbose=0)
         if isinstance(self.loss, keras.losses.MeanSquaredError):
@@ -57,7 +57,7 @@ SQUARES = keras.losses.MeanSquaredError()
 
 
 def divide(x: np.ndarray, y: np.ndarray, seed: int, train: float = 0.6, validation: float = 0.2) -> Parts:
-    """Random parts; the last one gets the rest."""
+    """Random parts; the last one gets the remainder."""
     ends = [round(train * len(x)), round((train + validation) * len(x))]
     order = np.random.default_rng(seed).permutation(len(x))
     return Parts(*((x[part], y[part]) for part in np.split(order, ends)))

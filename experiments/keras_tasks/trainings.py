@@ -1,4 +1,4 @@
-"""One training of a task's model: by Keras with a fixed or a planned learning rate, or by the tuner."""
+"""One training of a task's model: by Keras with a fixed or a scheduled learning rate, or by the tuner."""
 
 from __future__ import annotations
 

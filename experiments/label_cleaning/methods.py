@@ -1,4 +1,4 @@
-"""Ways to find wrong labels; each returns which training examples it suspects, under the name of the way."""
+"""Ways to find wrong labels; each returns which training examples it suspects, by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Suspected = dict[str, np.ndarray]
 
 
 def probabilities(build: Build, examples: Labelled, x: np.ndarray) -> np.ndarray:
-    """What a model that Keras's Adam fits to the examples predicts for others."""
+    """The predictions for other examples of a model that Keras's Adam fits to these."""
     model = build()
     model.compile("adam", LOSS)
     model.fit(*examples, epochs=EPOCHS, batch_size=32, verbose=0)
@@ -29,7 +29,7 @@ def probabilities(build: Build, examples: Labelled, x: np.ndarray) -> np.ndarray
 
 
 def out_of_fold(build: Build, labels: Labels, seed: int) -> np.ndarray:
-    """What models predict for training examples that they did not see; all see the trusted ones."""
+    """The predictions for training examples of models that did not see them; all models see the trusted ones."""
     x, y = labels.train
     folds = np.random.default_rng(seed).permutation(np.arange(len(x)) % FOLDS)
     predicted = np.zeros([len(x), int(y.max()) + 1])

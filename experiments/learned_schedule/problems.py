@@ -56,7 +56,7 @@ def case(name: str, split: int, train: int, validation: int) -> Case:
     if name == DIGITS:
         digits = mnist.noisy_split(mnist.load(), split, train, validation)
         parts = [(digits.train.images, digits.true_labels), digits.validation, digits.test]
-        # The patches of the first layer, once and for all: a step takes less than half as long.
+        # The patches of the first layer, computed once: a step takes less than half as long.
         seen = [(patches(tf.reshape(x, (-1, 28, 28, 1)), 5).numpy(), y) for x, y in parts]
         return _case(seen, cnn, [(25, 8), (72, 16), (400, 10)])
     features = cifar_features.load()
@@ -81,7 +81,7 @@ def cnn(p: Params, x: tf.Tensor) -> tf.Tensor:
 def patches(x: tf.Tensor, size: int, stride: int = 2) -> tf.Tensor:
     """The size x size patches of images [n, height, width, c], [n, places, size^2 c]: a convolution is then one product.
 
-    Products can be vectorised over episodes, each with weights of its own; convolutions cannot. All places of an image lie
+    Products can be vectorised over episodes, each with its own weights; convolutions cannot. All places of an image lie
     along one axis, because products of many small matrices are slow.
     """
     end = x.shape[1] - size + 1

@@ -1,4 +1,4 @@
-"""Settings of the phone classification experiment, and what refuses those that would fail after hours."""
+"""Settings of the phone classification experiment, and checks that refuse those that would fail after hours."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ class PhoneTraining:
     layers: int = setting(4, "Shared layers.", at_least=1)
     batch_size: int = setting(500, "Frames in a minibatch.", at_least=1)
     hyper_batch: int = setting(
-        20, "Delta: training steps between two hypergradients, and between two looks at the validation set.", at_least=1
+        20,
+        "Delta: training steps between two hypergradients, and between two evaluations on the validation set.",
+        at_least=1,
     )
     hyper_rate: float = setting(0.01, "Learning rate of projected Adam on the hypers.", at_least=0.0)
-    validation_size: int = setting(1000, "Frames of the random subset that each hypergradient looks at.", at_least=1)
+    validation_size: int = setting(1000, "Frames of the random subset that each hypergradient uses.", at_least=1)
     carry: bool = setting(
         False, "Keep the sensitivity Z across updates of the hypers, as the paper's code does; --nocarry sets it to 0."
     )
@@ -38,7 +40,7 @@ class PhoneTraining:
     )
     minutes: float | None = setting(None, "The budget of each method in minutes, instead of steps.", at_least=0.0)
     patience: int = setting(
-        10, "Early stopping: looks at the validation set without improvement, after which plain training ends.", at_least=1
+        10, "Early stopping: evaluations without improvement after which plain training ends.", at_least=1
     )
     improvement: float = setting(
         0.01, "Early stopping: the relative increase of the validation accuracy that counts as improvement.", at_least=0.0

@@ -139,10 +139,10 @@ def loss(p: Params, hypers: Hypers, batch: Any) -> tf.Tensor:
 def problem(
     data: Speech, batch_size: int, validation_size: int, seed: int, dynamics: rf.Dynamics | None = None
 ) -> rf.Problem:
-    """Momentum on an endless stream of minibatches; each hypergradient looks at a new subset of the validation frames.
+    """Momentum on an endless stream of minibatches; each hypergradient uses a new subset of the validation frames.
 
     Args:
-      dynamics: in the place of momentum.
+      dynamics: replaces momentum.
     """
     rows = rf.batches.shuffled(data.train, batch_size, seed)
     held_out = rf.batches.shuffled(data.validation, min(validation_size, len(data.validation)), seed + 1)

@@ -25,7 +25,7 @@ def out_of_time(training: PhoneTraining) -> Stop:
 
 
 def stalled(training: PhoneTraining) -> Stop:
-    """Early stopping: ends after `patience` looks at the validation set that did not improve the best accuracy enough."""
+    """Early stopping: ends after `patience` evaluations that did not improve the best accuracy enough."""
 
     def stop(history: History) -> bool:
         best, since = 0.0, 0
@@ -38,6 +38,6 @@ def stalled(training: PhoneTraining) -> Stop:
 
 
 def learning_rate_gone(history: History) -> bool:
-    """Whether eta, once positive, has been exactly 0 in the last hyper-batches: nothing moves any more."""
+    """Whether eta, once positive, has been exactly 0 in the last hyper-batches: nothing changes any more."""
     rates = [row["eta"] for row in history]
     return len(rates) > ZERO_RATES and not any(rates[-ZERO_RATES:]) and any(rates)

@@ -78,12 +78,12 @@ def plain(training: PhoneTraining, data: Speech, seed: int, way: str) -> Outcome
     def rate(hypers: Hypers, t: tf.Tensor) -> tf.Tensor:
         return hypers["eta"] * (0.5 + 0.5 * tf.cos(np.pi * tf.cast(t, tf.float32) / steps))
 
-    own = {
+    dynamics_of = {
         "cosine decay": lambda: rf.momentum(network.loss, rate, "mu"),
         "Keras's Adam": lambda: rf.adam(network.loss, ADAM_RATE, epsilon=ADAM_EPSILON),
     }
-    trainer = Trainer(training, data, seed, jit_compile=False, dynamics=own[way]() if way in own else None)
-    if way in own:
+    trainer = Trainer(training, data, seed, jit_compile=False, dynamics=dynamics_of[way]() if way in dynamics_of else None)
+    if way in dynamics_of:
         hypers = {"rho": 0.0} if way == "Keras's Adam" else methods.ALONE
         return trainer.outcome(trainer.run(trainer.plain, fixed, hypers, None, trainer.iterations(training.plain_factor)))
     return methods.fixed_hypers(trainer, methods.ALONE, early=way == "Vanilla")

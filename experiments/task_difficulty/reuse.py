@@ -1,6 +1,6 @@
 """Faster trainings for many splits: one compiled training for all of a size, and no more features than examples.
 
-The examples are variables, which the next split overwrites; to compile takes longer than most of these trainings.
+The examples are variables, which the next split overwrites: compiling takes longer than most of these trainings.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Held(NamedTuple):
 
     @classmethod
     def like(cls, part: Part) -> Held:
-        """With room for these examples."""
+        """Variables that hold these examples."""
         return cls(tf.Variable(part.features), tf.Variable(part.labels))
 
     def assign(self, part: Part) -> None:
@@ -67,7 +67,7 @@ def compact(split: Split) -> Split:
 
 
 def engine(training: models.Training, split: Split, hypers: Hypers) -> rf.Engine:
-    """Reverse mode for this split; it belongs to the next split of the same size afterwards."""
+    """Reverse mode for this split; the next split of the same size takes it over."""
     made, train, validation = _engine(training, _sizes(split), _shapes(hypers))
     train.assign(split.train)
     validation.assign(split.validation)

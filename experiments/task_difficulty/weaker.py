@@ -1,4 +1,4 @@
-"""Weaker features from good ones: principal components, random projections, or noise. Labels are never looked at."""
+"""Weaker features from good ones: principal components, random projections, or noise. Labels are never used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def projection(x: np.ndarray, number: float) -> np.ndarray:
 
 
 def noise(x: np.ndarray, deviations: float) -> np.ndarray:
-    """Gaussian noise of so many standard deviations, which are those of all numbers together, added to each number."""
+    """Adds Gaussian noise to each number, in units of the standard deviation of all numbers."""
     return x + deviations * x.std() * np.random.default_rng(SEED).normal(size=x.shape)
 
 

@@ -10,8 +10,10 @@ import tensorflow as tf
 from rfho2.core import loops
 
 
-def clipped_to_sum(u: tf.Tensor, other: tf.Tensor, least: float, most: tuple[float, float], total: float) -> tf.Tensor:
-    """clip(u - tau, least, b), with tau such that the entries sum to `total`; b is most[1] where `other`, else most[0].
+def clipped_to_sum(
+    u: tf.Tensor, second_bound: tf.Tensor, least: float, most: tuple[float, float], total: float
+) -> tf.Tensor:
+    """clip(u - tau, least, b), tau such that the entries sum to `total`; b is most[1] where `second_bound`, else most[0].
 
     The sum decreases with tau, and is linear between the points u - least and u - b. Bisection finds the two neighbouring
     points around tau, and the linear equation between them is solved. All sums are computed directly, in float64: running
@@ -23,7 +25,7 @@ def clipped_to_sum(u: tf.Tensor, other: tf.Tensor, least: float, most: tuple[flo
     limit = dtype.max / 4  # infinite entries count as very large
     u = tf.clip_by_value(tf.reshape(tf.cast(u, tf.float64), [-1]), -limit, limit)
     levels = [tf.constant(min(level, total), tf.float64) for level in (least, *most)]
-    a, b = levels[0], tf.where(tf.reshape(other, [-1]), levels[2], levels[1])
+    a, b = levels[0], tf.where(tf.reshape(second_bound, [-1]), levels[2], levels[1])
 
     def too_large(tau: tf.Tensor) -> tf.Tensor:
         return tf.reduce_sum(tf.clip_by_value(u - tau, a, b)) > total

@@ -1,7 +1,7 @@
 """Constraint sets for hypers, each with its exact Euclidean projection.
 
 `project(x)` is the point of the set nearest to x. It returns exact zeros, and returns points of the set unchanged, so that
-it is idempotent to the bit. NaN raises an error eagerly; inside a graph it propagates.
+projecting again changes no bit. NaN raises an error eagerly; inside a graph it propagates.
 """
 
 from __future__ import annotations

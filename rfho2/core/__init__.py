@@ -1,1 +1,1 @@
-"""The foundation: types, arithmetic on nests, checks of what users pass, loops over time, compilation."""
+"""The foundation: types, arithmetic on nests, checks of user input, loops over time, compilation."""

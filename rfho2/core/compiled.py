@@ -1,4 +1,4 @@
-"""Functions traced once: under XLA where that is possible and pays, as a plain graph otherwise."""
+"""Functions traced once: under XLA where that is possible and worthwhile, as a plain graph otherwise."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rfho2.core import devices, graphs
 from rfho2.core.dtensors import is_dtensor, over_dtensors, sharded
 
 UNSUPPORTED = re.compile(r"unsupported operation|No registered '|not compilable|non-static|compile-time constant|XLA")
-CONVOLUTIONS = ("Conv2D", "Conv3D")  # how the names of their ops begin; XLA is good at depthwise ones
+CONVOLUTIONS = ("Conv2D", "Conv3D")  # prefixes of the op names; XLA is good at depthwise convolutions
 ASSERTIONS = ("Assert", "CheckNumerics")  # XLA leaves them out
-BROKEN = re.compile(r"\bhlo\b|Triton|ptxas|LLVM|autotun", re.IGNORECASE)  # the compiler itself fails, on a GPU
-DEVICE = re.compile(r"CUDA_ERROR|launch|illegal|out of memory", re.IGNORECASE)  # the device fails, and would fail again
+BROKEN = re.compile(r"\bhlo\b|Triton|ptxas|LLVM|autotun", re.IGNORECASE)  # the GPU compiler itself fails
+DEVICE = re.compile(r"CUDA_ERROR|launch|illegal|out of memory", re.IGNORECASE)  # the device fails, and would again
 
 
 class Compiled:
@@ -27,14 +27,14 @@ class Compiled:
     the graph takes over, with one warning that names the op.
 
     Args:
-      function: of tensors and nests of tensors.
-      jit_compile: None tries XLA; True or False insists.
-      falls_back: False raises the error where XLA fails, for a caller that has another way to compute the same.
+      function: a function of tensors and nests of tensors.
+      jit_compile: None tries XLA; True or False decides.
+      falls_back: False raises the error if XLA fails, for a caller that can compute the result another way.
 
     Attributes:
-      graph, xla: the two as `tf.function`s; they share their trace.
+      graph, xla: the two versions, as `tf.function`s that share one trace.
       jit_compiled: whether the next call runs under XLA; certain after the first call.
-      delayed: whether it runs as a graph for now, because compiling would not pay yet.
+      delayed: whether it runs as a graph for now, because compiling is not worthwhile yet.
     """
 
     def __init__(self, function: Callable[..., Any], jit_compile: bool | None = None, falls_back: bool = True):
@@ -91,13 +91,13 @@ def graph_function(function: Callable[..., Any], **settings: Any) -> Any:
     """A `tf.function` without AutoGraph, with these settings.
 
     TensorFlow counts traces by the code of a function, and warns of retracing when several functions made by the same lines
-    are traced once each. It counts a partial object by itself.
+    are traced once each. It counts each partial object separately.
     """
     return tf.function(functools.partial(function), autograph=False, **settings)
 
 
 def is_xlas(error: tf.errors.OpError) -> bool:
-    """Whether it is XLA that cannot compile, and not the user's code or the device that fails."""
+    """Whether XLA cannot compile the function, as opposed to a failure of the user's code or of the device."""
     if isinstance(error, tf.errors.InternalError):
         return bool(BROKEN.search(error.message)) and not DEVICE.search(error.message)
     return bool(UNSUPPORTED.search(error.message))

@@ -1,9 +1,9 @@
-"""Workarounds that DTensor needs and ordinary tensors do not, as observed with TensorFlow 2.21.
+"""Workarounds for TensorFlow's DTensor; all of them are needed with TensorFlow 2.21.
 
-- A loop that carries several columns of Z apart crashes: `sharded` tells the tracing code to stack them.
-- An inner loop cannot start from what the outer loop carries: `renewed` makes it something else.
+- A loop that carries several columns of Z separately crashes: `sharded` tells the tracing code to stack them.
+- An inner loop cannot start from values that the outer loop carries: `renewed` copies them.
 - A graph with loops cannot be kept while another is lowered: `DTensorFunction`.
-- Small tensors of some dtypes count as constants, and other values are lowered again: `widened`.
+- Small tensors of some dtypes count as constants, so that each new value is lowered again: `widened` converts them.
 - BiCGSTAB ends with a segmentation fault: `BROKEN_SOLVERS`.
 """
 
@@ -28,14 +28,14 @@ _current: list[DTensorFunction] = []
 
 
 def sharded() -> bool:
-    """Whether what is being traced will run over DTensors."""
+    """Whether the function that is being traced will run over DTensors."""
     return _sharded.get()
 
 
 @contextlib.contextmanager
-def over_dtensors(are: bool = True) -> Iterator[None]:
-    """What is traced inside will run over DTensors, or will not."""
-    token = _sharded.set(are)
+def over_dtensors(active: bool = True) -> Iterator[None]:
+    """Declares whether functions traced inside this context will run over DTensors."""
+    token = _sharded.set(active)
     try:
         yield
     finally:
@@ -43,7 +43,7 @@ def over_dtensors(are: bool = True) -> Iterator[None]:
 
 
 def is_dtensor(leaf: Any) -> bool:
-    """Whether a tensor with a value lies on the devices of a mesh; asking `tf.experimental.dtensor` would set one up."""
+    """Whether an eager tensor lies on a mesh; asking `tf.experimental.dtensor` would initialise DTensor."""
     return tf.is_tensor(leaf) and "CUSTOM" in (getattr(leaf, "device", None) or "")
 
 
@@ -53,7 +53,7 @@ def renewed(values: Nest) -> Nest:
 
 
 def widened(leaf: tf.Tensor) -> tf.Tensor:
-    """A small tensor as float64, which is no constant; int32 and float32 survive the conversion."""
+    """A small tensor as float64, which never counts as a constant; int32 and float32 survive the conversion."""
     return tf.cast(leaf, tf.float64) if leaf.shape.num_elements() <= SMALL else leaf
 
 
@@ -79,7 +79,7 @@ class DTensorFunction:
 
 
 def drop() -> None:
-    """Drops the graph that is kept now."""
+    """Drops the graph that is currently kept."""
     while _current:
         _current.pop()._compiled = None
         gc.collect()  # the graph is part of a reference cycle

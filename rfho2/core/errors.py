@@ -15,7 +15,7 @@ from rfho2.core.types import Nest, Result
 class DivergenceError(ArithmeticError):
     """A value or hypergradient is not finite, or (with `.finite`) a value exceeds a limit.
 
-    `.what` is a short description; `.result` holds every hyper-iteration that was finished before.
+    `.what` is a short description; `.result` holds every hyper-iteration that finished before it.
     """
 
     def __init__(self, message: str, iteration: int, result: Result | None = None, finite: bool = False, what: str = ""):
@@ -90,7 +90,7 @@ def check_count(argument: str, value: Any, most: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{argument} is {value!r}; it has to be an integer, at least 1.")
     if most is not None and value > most:
-        raise ValueError(f"{argument} is {value}; it can be at most {most} here.")
+        raise ValueError(f"{argument} is {value}; it can be at most {most}.")
     return int(value)
 
 
@@ -106,7 +106,7 @@ def unknown_hyper(where: str, name: str, known: Iterable[str]) -> ValueError:
 
 
 def check_scalar(argument: str, value: Any, dtype: tf.DType) -> None:
-    """An objective or a loss is one floating number, of the params' dtype."""
+    """Requires a floating scalar of the params' dtype, which every objective and loss has to be."""
     if not tf.is_tensor(value):
         raise TypeError(f"{argument} returned {type(value).__name__} {value!r:.80}; return a scalar tensor.")
     if not value.dtype.is_floating or value.shape.rank != 0:

@@ -12,20 +12,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-system: Any = os  # a test replaces it by one whose n-th operation fails
+system: Any = os  # tests replace it with one whose n-th operation fails
 CHUNK = 1 << 20
 NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 
 
-def digest(data: bytes) -> str:
+def digest_bytes(data: bytes) -> str:
     """SHA-256, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 class Writer(io.RawIOBase):
-    """A file that is being written from its start to its end, and the hash of what has been written to it."""
+    """A file that is written sequentially, with the hash of everything written so far."""
 
     def __init__(self, descriptor: int):
         super().__init__()
@@ -33,24 +33,24 @@ class Writer(io.RawIOBase):
         self._sha = hashlib.sha256()
 
     def write(self, data: Any) -> int:
-        """Writes all of the data: the system may write less than it is asked to."""
+        """Writes all of the data; a single call to the operating system may write only part of it."""
         view = memoryview(data).cast("B")
         self._sha.update(view)
-        rest = view
-        while len(rest):
-            rest = rest[system.write(self._descriptor, rest) :]
+        unwritten = view
+        while len(unwritten):
+            unwritten = unwritten[system.write(self._descriptor, unwritten) :]
         return len(view)
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """The file descriptor."""
         return self._descriptor
 
     def writable(self) -> bool:
-        """Yes; it can be neither read nor sought in."""
+        """True; the file is neither readable nor seekable."""
         return True
 
     @property
-    def digest(self) -> str:
+    def sha256(self) -> str:
         """SHA-256, in hexadecimal."""
         return self._sha.hexdigest()
 
@@ -77,13 +77,13 @@ def write(path: Path, data: bytes, durable: bool = True) -> str:
     """Writes a file, and returns the SHA-256 of its contents."""
     with writing(path, durable=durable) as file:
         file.write(data)
-    return file.digest
+    return file.sha256
 
 
 def append(path: Path, size: int, data: bytes) -> int:
-    """Adds to a file after its first `size` bytes, and drops what a failed attempt left there; returns the new size."""
+    """Appends after the first `size` bytes of a file, dropping what a failed attempt left there; returns the new size."""
     with writing(path, APPEND, durable=False) as file:
-        whole = min(size, system.fstat(file.fileno()).st_size)  # less if somebody has emptied the file
+        whole = min(size, system.fstat(file.fileno()).st_size)  # less if the file was truncated
         system.ftruncate(file.fileno(), whole)
         return whole + file.write(data)
 
@@ -95,13 +95,13 @@ def read(path: Path) -> bytes:
 
 
 def flush(path: Path) -> None:
-    """Waits until a file or a directory is on the disk: a rename without its contents would be a damaged file."""
+    """Waits until a file or a directory is on the disk: a rename saved before the contents would leave damage."""
     with _opened(path, READ) as descriptor:
         system.fsync(descriptor)
 
 
 def make_directory(path: Path) -> None:
-    """Creates a directory and those above it, unless they are there."""
+    """Creates a directory and its parents, unless they exist."""
     for parent in (*reversed(path.parents), path):
         with contextlib.suppress(FileExistsError):
             if not parent.is_dir():
@@ -109,7 +109,7 @@ def make_directory(path: Path) -> None:
 
 
 def draft_directory(parent: Path, prefix: str) -> Path:
-    """A new, empty directory with a name of its own."""
+    """A new, empty directory with a unique name."""
     while True:
         place = parent / (prefix + secrets.token_hex(8))
         with contextlib.suppress(FileExistsError):
@@ -118,26 +118,26 @@ def draft_directory(parent: Path, prefix: str) -> Path:
 
 
 def names(directory: Path) -> list[str]:
-    """What is in a directory, sorted."""
+    """The names of the entries of a directory, sorted."""
     return sorted(system.listdir(directory))
 
 
 def files_below(directory: Path) -> list[Path]:
-    """All files in a directory and in those below it."""
-    found = []
+    """All files in a directory and its subdirectories."""
+    paths = []
     for name in names(directory):
         place = directory / name
-        found += files_below(place) if _is_directory(place) else [place]
-    return found
+        paths += files_below(place) if _is_directory(place) else [place]
+    return paths
 
 
 def rename(old: Path, new: Path) -> None:
-    """Moves a file or directory, at once or not at all; an existing file is replaced."""
+    """Moves a file or directory atomically; an existing file is replaced."""
     system.replace(old, new)
 
 
 def link(existing: Path, new: Path) -> bool:
-    """Makes a second name for a file, if the file is there and its file system can do that."""
+    """Hard-links a file; False if it does not exist or its file system has no hard links."""
     try:
         system.link(existing, new)
     except OSError:
@@ -146,7 +146,7 @@ def link(existing: Path, new: Path) -> bool:
 
 
 def remove_tree(place: Path) -> None:
-    """Removes a directory and everything in it; an error leaves the rest."""
+    """Removes a directory and everything in it; after an error the remainder stays."""
     for name in names(place):
         inside = place / name
         if _is_directory(inside):
@@ -157,7 +157,7 @@ def remove_tree(place: Path) -> None:
 
 
 def try_to_remove(place: Path) -> None:
-    """As `remove_tree`, but whatever cannot be removed stays."""
+    """Like `remove_tree`, but whatever cannot be removed stays."""
     with contextlib.suppress(OSError):
         remove_tree(place)
 

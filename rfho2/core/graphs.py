@@ -1,4 +1,4 @@
-"""Looks into traced functions: their ops, also those inside loops and branches, and which of them depend on an input."""
+"""Inspects traced functions: their ops, including those inside loops and branches, and which depend on an input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Op(NamedTuple):
 
     Attributes:
       kind: its type, such as "StopGradient".
-      name: its name, which begins with the names of the layers that it is in.
+      name: its name, which begins with the names of the layers that contain it.
       reached: whether it depends on the inputs that were followed. Inside a loop or a branch every op counts as dependent if
         the loop does.
       dtypes: of its outputs; empty inside a loop or a branch.
@@ -32,29 +32,29 @@ class Op(NamedTuple):
 
     @property
     def layer(self) -> str:
-        """The layers that it is in, outermost first, separated by slashes."""
+        """The layers that contain it, outermost first, separated by slashes."""
         return self.name.rpartition("/")[0] or self.name
 
 
 def spec(nested: Nest) -> Nest:
-    """The shapes and dtypes of a nest of tensors; None, which stands for a batch that is not there, stays None."""
+    """The shapes and dtypes of a nest of tensors; None, which stands for a missing batch, stays None."""
     return nest.map(lambda x: None if x is None else tf.TensorSpec(x.shape, x.dtype), nested)
 
 
-def trace(function: Callable[..., Any], followed: Nest, *others: Nest) -> tuple[Any, list[Op]]:
-    """Traces function(followed, *others) for tensors or specs; returns the concrete function, and its ops in their order."""
+def trace(function: Callable[..., Any], followed: Nest, *other_arguments: Nest) -> tuple[Any, list[Op]]:
+    """Traces function(followed, *other_arguments) for tensors or specs; returns the concrete function and its ops."""
     inputs: list[str] = []
 
-    def traced(followed: Nest, *others: Nest) -> Any:
+    def traced(followed: Nest, *other_arguments: Nest) -> Any:
         inputs.extend(leaf.op.name for leaf in nest.flatten(followed))
-        return function(followed, *others)
+        return function(followed, *other_arguments)
 
-    concrete = tf.function(traced, autograph=False).get_concrete_function(spec(followed), *map(spec, others))
+    concrete = tf.function(traced, autograph=False).get_concrete_function(spec(followed), *map(spec, other_arguments))
     return concrete, list(_ops(concrete.graph, set(inputs)))
 
 
 def of_index(function: Callable[[tf.Tensor], Nest]) -> Any:
-    """A function of an index, traced."""
+    """Traces a function of an index."""
     return tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32))
 
 

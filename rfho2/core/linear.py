@@ -1,4 +1,4 @@
-"""Solvers for linear systems M v = b on nests, where M is known by its products only.
+"""Solvers for linear systems M v = b on nests, where M is given only by its products.
 
 Each solver is one while loop, in graph mode and under XLA. Conditions are written so that a NaN ends the loop.
 """
@@ -40,7 +40,7 @@ def solve(solver: Callable[[Nest, Nest | None], Solution], product: Product, b: 
     """Solves M v = b at a scale on which squares neither vanish nor overflow, and computes the true residual.
 
     The residual takes one more product, because the recursions of the solvers drift away from it in float32. If b is 0, then
-    so is v, and no product is computed. If the residual is NaN, then so is v: nothing wrong is returned in silence.
+    so is v, and no product is computed. If the residual is NaN, then so is v: a wrong result is never returned silently.
     """
     zero = tf.zeros([], nest.flatten(b)[0].dtype)
 
@@ -48,10 +48,10 @@ def solve(solver: Callable[[Nest, Nest | None], Solution], product: Product, b: 
         sizes = [tf.reduce_max(tf.abs(leaf)) for leaf in nest.flatten(b) if leaf.shape.num_elements()]
         size = tf.reduce_max(tf.stack(sizes))
         unit = nest.map(lambda b: b / size, b)
-        found = solver(unit, None if start is None else nest.map(lambda v: v / size, start))
-        residual = nest.norm(nest.map(tf.subtract, product(found.v), unit)) / nest.norm(unit)
-        v = nest.map(lambda v: tf.where(residual == residual, v * size, residual), found.v)
-        return Solution(v, found.products, found.curvature, residual)
+        solution = solver(unit, None if start is None else nest.map(lambda v: v / size, start))
+        residual = nest.norm(nest.map(tf.subtract, product(solution.v), unit)) / nest.norm(unit)
+        v = nest.map(lambda v: tf.where(residual == residual, v * size, residual), solution.v)
+        return Solution(v, solution.products, solution.curvature, residual)
 
     def nothing() -> Solution:
         return Solution(nest.zeros_like(b), tf.constant(0), zero + float("inf"), zero)
@@ -69,7 +69,7 @@ def cg(product: Product, b: Nest, start: Nest | None, iterations: int, tolerance
     Args:
       product: v -> M v.
       b: the right-hand side.
-      start: where to start; None is 0, which saves a product.
+      start: the starting point; None means 0, which saves a product.
       iterations: the largest number of iterations.
       tolerance: of the residual, relative to |b|.
 
@@ -173,9 +173,9 @@ def fixed_point(
     eigenvalue of I - rate M is inside the unit circle.
 
     Args:
-      product: (v, i) -> M_i v: in iteration i the matrix may be that of another batch.
+      product: (v, i) -> M_i v; each iteration i may use the matrix of a different batch.
       b, start, iterations: as in `cg`.
-      tolerance: of the residual before the last update, relative to |b|; None makes all iterations.
+      tolerance: of the residual before the last update, relative to |b|; None runs all iterations.
       rate: the step length.
     """
     target = None if tolerance is None else _target(b, tolerance)
@@ -229,9 +229,9 @@ def _first_residual(product: Product, b: Nest, start: Nest | None) -> tuple[Nest
 
 
 def _meaningful(tolerance: tf.Tensor, b: Nest) -> tf.Tensor:
-    """The tolerance, but not below the rounding of the dtype.
+    """The tolerance, but at least the rounding error of the dtype.
 
-    A residual that is updated instead of computed would go on falling to the smallest numbers, and their quotients lead away
+    A residual that is updated instead of recomputed would keep falling to the smallest numbers, whose quotients lead away
     from the solution.
     """
     dtype = nest.flatten(b)[0].dtype
@@ -249,7 +249,7 @@ def _add(v: Nest, factor: tf.Tensor | float, direction: Nest) -> Nest:
 
 
 def _ratio(numerator: tf.Tensor, denominator: tf.Tensor) -> tf.Tensor:
-    """numerator / denominator, 0 if the denominator is 0: a method that breaks down stands still."""
+    """numerator / denominator, 0 if the denominator is 0: a method that breaks down stops moving."""
     nonzero = denominator != 0
     return tf.where(nonzero, numerator / tf.where(nonzero, denominator, tf.ones_like(denominator)), tf.zeros_like(numerator))
 

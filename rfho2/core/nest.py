@@ -15,7 +15,7 @@ pack = tf.nest.pack_sequence_as
 
 
 def map_once(function: Callable[..., Any], *nests: Nest) -> Nest:
-    """As `map`, but evaluates the function once for identical leaves, such as `broadcast_prefix` produces."""
+    """Like `map`, but evaluates the function once for identical leaves, such as those that `broadcast_prefix` makes."""
     results: dict[tuple[int, ...], Any] = {}
 
     def remembered(*leaves: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Operations whose derivatives TensorFlow gets slow, wrong or NaN, and random numbers that do not depend on the compiler."""
+"""Operations whose derivatives TensorFlow makes slow, wrong or NaN; random numbers that do not depend on the compiler."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rfho2.core.dtensors import sharded
 
 Product = Callable[[tf.Tensor], tf.Tensor]
 
-# Products of a large matrix with few columns, on a GPU: microseconds of one with x and one with its transpose, on an H200.
-# What the parts save was measured for each of the two by itself, and added.
+# Products of a large matrix with few columns on a GPU: microseconds for one product with x plus one with its transpose, on
+# an H200. The saving by dividing a product into parts was measured for each of the two separately, and added.
 #   x           columns   float32: plain, in parts   TF32
 #   5000 x 784    10         62, 34 (7 and 40)       23, 18
 #   5000 x 784    64         82, 56 (7 and 40)
@@ -27,7 +27,7 @@ SHORTEST = 40  # terms of the inner products of a part
 
 
 def fixed_product(x: Any) -> Product:
-    """w -> x @ w for a constant matrix x, of which it stores the transpose too.
+    """w -> x @ w for a constant matrix x, whose transpose is stored too.
 
     Full-batch training multiplies by the same x and x^T at every step. On a CPU, a product with a stored transpose takes a
     third of the time of one that transposes on the fly. x itself is not differentiated.
@@ -54,7 +54,7 @@ def _linear(matrix: tf.Tensor, transposed: tf.Tensor) -> Product:
 
 
 def _product(matrix: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
-    """matrix @ w; on a GPU as a sum of shorter products, if cuBLAS would leave most of it idle."""
+    """matrix @ w; on a GPU as a sum of shorter products, if cuBLAS would leave most of the GPU idle."""
     pieces = _pieces(matrix, w)
     if pieces == 1:
         return tf.matmul(matrix, w)
@@ -63,7 +63,7 @@ def _product(matrix: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
 
 
 def _pieces(matrix: tf.Tensor, w: tf.Tensor) -> int:
-    """Into how many parts the inner dimension is divided: a divisor of it, the nearest to what keeps the GPU busy."""
+    """The number of parts of the inner dimension: its divisor that comes nearest to keeping the GPU busy."""
     few = w.shape.rank == 2 and w.shape.is_fully_defined() and w.shape[1] <= FEW
     if not (few and devices.gpu() and matrix.dtype == tf.float32 and matrix.shape.is_fully_defined() and not sharded()):
         return 1
@@ -98,7 +98,7 @@ def cross_entropy(targets: tf.Tensor, logits: tf.Tensor, from_logits: bool = Tru
     """-sum_c targets_c log softmax(logits)_c, with all derivatives with respect to the targets too, to every order.
 
     TensorFlow's version (`tf.nn.softmax_cross_entropy_with_logits`, which Keras calls) omits the mixed second derivative
-    with respect to targets and logits, of which the hypergradient of anything in the labels consists.
+    with respect to targets and logits, on which the hypergradient of anything in the labels depends.
 
     Args:
       targets: probabilities, with the classes along the last axis.

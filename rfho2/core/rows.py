@@ -12,7 +12,7 @@ import tensorflow as tf
 from rfho2.core.types import HyperGradient, Hypers
 
 Row = dict[str, float]
-CARRIERS = ("adjoint", "sensitivity")  # whose norms engines report; the other numbers of an engine have names of their own
+CARRIERS = ("adjoint", "sensitivity")  # engines report their norms; other numbers that an engine reports keep their names
 
 
 def norm_name(name: str) -> str:
@@ -21,9 +21,9 @@ def norm_name(name: str) -> str:
 
 
 def numbers(hypers: Hypers, hypergradient: HyperGradient) -> dict[str, tf.Tensor]:
-    """The numbers of a hyper-iteration in float64: of an array its norm, as "norm of <name>"; of a scalar the number itself.
+    """The numbers of a hyper-iteration in float64: scalars as they are, and the norms of arrays as "norm of <name>".
 
-    "value" is the objective; with several objectives it is their sum, and each is "value/<name>". A hyper cannot hide it.
+    "value" is the objective; with several objectives it is their sum, and each is "value/<name>". No hyper can hide it.
     """
     values = objective_values(hypergradient)
     grads = {f"hypergradient/{name}": grad for name, grad in hypergradient.grads.items()}
@@ -39,9 +39,9 @@ def objective_values(hypergradient: HyperGradient) -> dict[str, tf.Tensor]:
     return {"value": functools.reduce(tf.add, each.values()), **each}
 
 
-def row(k: int, found: Mapping[str, Any], extra: Mapping[str, Any]) -> Row:
-    """Hyper-iteration k as a row: its `numbers`, and those of the metrics that are numbers; a metric cannot hide a value."""
-    floats = {name: float(number) for name, number in found.items()}
+def row(k: int, quantities: Mapping[str, Any], extra: Mapping[str, Any]) -> Row:
+    """Hyper-iteration k as a row: the result of `numbers`, and the metrics that are numbers; no metric hides a value."""
+    floats = {name: float(number) for name, number in quantities.items()}
     reserved = {"iteration": k, **{name: number for name, number in floats.items() if name.partition("/")[0] == "value"}}
     return {**reserved, **floats, **_scalar_metrics(extra), **reserved}
 

@@ -20,16 +20,16 @@ Value: TypeAlias = tf.Tensor | dict[str, tf.Tensor]
 """The value of the objective, or of several objectives by name."""
 
 Norms = Mapping[str, tf.Tensor]
-"""Norm of the adjoint or of the sensitivity, by name; what else an engine reports of a hypergradient."""
+"""By name: the norm of the adjoint or of the sensitivity, and other numbers that an engine reports."""
 
 Signal = Callable[[], int | None]
 """Returns the number of the signal that asks the run to end, or None."""
 
 
 class HyperGradient(NamedTuple):
-    """What an engine returns: E, its total derivative with respect to each hyper, and the last state s_T.
+    """The result of an engine: E, its total derivative with respect to each hyper, and the last state s_T.
 
-    `norms` has the norm of what carried the derivatives, "adjoint" or "sensitivity": growth warns of divergence. Those of
+    `norms` has the norm of the "adjoint" or the "sensitivity", whose growth is a sign of divergence. The norms of
     `rf.implicit` say how close the training was to its solution.
     """
 
@@ -49,7 +49,7 @@ class Best(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What `HyperOptimizer.run` returns; `history` has one flat dict per hyper-iteration."""
+    """The result of `HyperOptimizer.run`; `history` has one flat dict per hyper-iteration."""
 
     hypers: dict[str, tf.Tensor]
     state: Nest

@@ -1,4 +1,4 @@
-"""Several devices, processes or hosts, by DTensor: TensorFlow's own way to run one program over many."""
+"""Several devices, processes or hosts, with DTensor, TensorFlow's way to run one program on many devices."""
 
 from rfho2.distribute.cluster import chief, initialize
 from rfho2.distribute.columns import forward_columns, real_time_columns, same_checkpoint

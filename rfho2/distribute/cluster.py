@@ -1,4 +1,4 @@
-"""The processes of a run: which ones there are, from environment variables, and which of them writes."""
+"""The processes of a run, as listed in environment variables, and which of them writes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from rfho2.core import errors
 from rfho2.distribute import watchdog
 from rfho2.distribute.placement import gather, mesh
 
-JOBS, OWN, NUMBER, WATCH = "DTENSOR_JOBS", "DTENSOR_CLIENT_ID", "DTENSOR_NUM_CLIENTS", "RFHO2_WATCH_PORT"
+JOBS, CLIENT_ID, NUMBER, WATCH = "DTENSOR_JOBS", "DTENSOR_CLIENT_ID", "DTENSOR_NUM_CLIENTS", "RFHO2_WATCH_PORT"
 
 
 class Cluster(NamedTuple):
     """The addresses, host:port, of all processes, the index of this one, and the port on which the chief listens.
 
-    There are no addresses if there is only one process; port 0 is any free port.
+    There are no addresses if there is only one process; port 0 means any free port.
     """
 
     jobs: list[str]
-    own: int
+    process: int
     watch_port: int
 
 
@@ -44,17 +44,19 @@ def read(environment: Mapping[str, str]) -> Cluster:
     number = _integer(environment, NUMBER, processes)
     if number != processes:
         raise ValueError(f"{NUMBER} is {number}, but {JOBS} lists {processes}; make them agree, or leave {NUMBER} out.")
-    own = _integer(environment, OWN, 0 if processes == 1 else None)
-    if not 0 <= own < processes:
-        raise ValueError(f"{OWN} is {own}; with {processes} processes in {JOBS} it has to be from 0 to {processes - 1}.")
-    return Cluster(jobs if processes > 1 else [], own, _integer(environment, WATCH, 0))
+    process = _integer(environment, CLIENT_ID, 0 if processes == 1 else None)
+    if not 0 <= process < processes:
+        raise ValueError(
+            f"{CLIENT_ID} is {process}; with {processes} processes in {JOBS} it has to be from 0 to {processes - 1}."
+        )
+    return Cluster(jobs if processes > 1 else [], process, _integer(environment, WATCH, 0))
 
 
 def _integer(environment: Mapping[str, str], name: str, default: int | None) -> int:
     text = environment.get(name, "" if default is None else str(default)).strip()
     if not text.isdigit():
         shown = repr(text) if name in environment else "not set"
-        hint = ", different in each process" if name == OWN else ""
+        hint = ", different in each process" if name == CLIENT_ID else ""
         raise ValueError(f"{name} is {shown}; set it to an integer, at least 0{hint}.")
     return int(text)
 
@@ -77,7 +79,9 @@ def initialize(devices: int = 1) -> int:
             before = signal.getsignal(signal.SIGTERM)
             dtensor.initialize_accelerator_system(num_logical_cpu_devices=devices)
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, before or signal.SIG_DFL)  # TensorFlow replaced it, and ignores the signal
+                signal.signal(
+                    signal.SIGTERM, before or signal.SIG_DFL
+                )  # TensorFlow has replaced the handler by one that ignores the signal
         elif devices > 1:
             (cpu,) = tf.config.list_physical_devices("CPU")
             tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * devices)
@@ -92,8 +96,8 @@ def initialize(devices: int = 1) -> int:
 
 def _watch(cluster: Cluster, devices: int) -> None:
     """Connects the processes; the chief's port is the first number that they exchange."""
-    lose = lambda lost: watchdog.end(cluster.own, cluster.jobs, lost)  # noqa: E731
-    watchdog.on_loss(cluster.own, lose)
+    lose = lambda lost: watchdog.end(cluster.process, cluster.jobs, lost)  # noqa: E731
+    watchdog.on_loss(cluster.process, lose)
     server = watchdog.Chief(len(cluster.jobs) - 1, lose, cluster.watch_port) if chief() else None
     ports = gather(np.full([devices], server.port if server else 0, np.int64), mesh())
     if server is not None:
@@ -101,9 +105,9 @@ def _watch(cluster: Cluster, devices: int) -> None:
         watchdog.leave_at_exit(server.peers, wait=True)
     else:
         host = cluster.jobs[0].rpartition(":")[0]
-        watchdog.leave_at_exit([watchdog.connect(host, int(ports[0]), cluster.own, lose)], wait=False)
+        watchdog.leave_at_exit([watchdog.connect(host, int(ports[0]), cluster.process, lose)], wait=False)
 
 
 def chief() -> bool:
     """Whether this process writes checkpoints and logs: it is the first, or the only one."""
-    return read(os.environ).own == 0
+    return read(os.environ).process == 0

@@ -44,7 +44,7 @@ class ColumnShare(Consensus):
 
     Args:
       mesh: all processes, with one device each, along `batch`.
-      each_writes: whether every process writes checkpoints, because each carries its own columns; otherwise the first does.
+      each_writes: whether every process writes checkpoints, because each carries its own columns, or only the first.
     """
 
     def __init__(self, mesh: dtensor.Mesh, each_writes: bool):
@@ -52,19 +52,19 @@ class ColumnShare(Consensus):
             raise ValueError(
                 f"mesh is {mesh}; columns are divided over processes with one device each: use rf.distribute.mesh()."
             )
-        self.mesh, self.number, self.own = mesh, dtensor.num_clients(), dtensor.client_id()
-        super().__init__(writes=each_writes or self.own == 0)
+        self.mesh, self.number, self.process = mesh, dtensor.num_clients(), dtensor.client_id()
+        super().__init__(writes=each_writes or self.process == 0)
         self._together = DTensorFunction(lambda rows: whole(rows, mesh))
 
     def columns_each(self, hypers: Hypers) -> int:
-        """Columns per process; the last processes may have zero columns among theirs."""
+        """Columns per process; the last processes may have columns of zeros among theirs."""
         return -(-count_columns(hypers) // self.number)
 
     def completed(self, problem: Problem, pushed: Pushed, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         """The hypergradient, from the readings along the columns of each process and the squares of its part of Z."""
         products = np.stack([reading.products for reading in pushed.readings])
-        told = self.row((dict(hypers), k))
-        row = np.concatenate([told, [np.float64(pushed.squares)], products.ravel()])[None]
+        status = self.row((dict(hypers), k))
+        row = np.concatenate([status, [np.float64(pushed.squares)], products.ravel()])[None]
         layout = dtensor.Layout.batch_sharded(self.mesh, BATCH, 2)
         with watchdog.together():
             rows = ordinary(self._together(dtensor.pack([tf.constant(row)], layout))).numpy()
@@ -97,7 +97,7 @@ def forward_columns(
             each = share.columns_each(hypers)
             size = min(chunk or balanced_chunk(each), each)
             filled = -(-each // size) * size  # as many columns as fill the chunks of a process
-            pushed = push_in_chunks(problem, params, hypers, k, share.own * filled, filled, size)
+            pushed = push_in_chunks(problem, params, hypers, k, share.process * filled, filled, size)
             return pushed._replace(tangent=pushed.tangent._replace(sensitivity=StackedColumns(())))
 
         return from_the_start(push, complete=functools.partial(share.completed, problem))
@@ -118,7 +118,7 @@ def real_time_columns(
 ) -> MethodEngine:
     """`rf.real_time` in forward mode, with the columns of Z divided over the processes of the mesh.
 
-    Each process carries its own columns, and so writes its own checkpoints, in a directory of its own. Call
+    Each process carries its own columns, and therefore writes its own checkpoints, in a separate directory. Call
     `same_checkpoint` before a run: it takes all processes back to the last checkpoint that they have in common.
 
     Args:
@@ -127,20 +127,20 @@ def real_time_columns(
       hyper_batch, carry, jit_compile, discount: as in `rf.real_time`.
     """
     if isinstance(problem.batches, Stream):
-        raise TypeError("batches is a stream, which every process would read for itself; use rf.batches.shuffled.")
+        raise TypeError("batches is a stream, which every process would read separately; use rf.batches.shuffled.")
     settings = window_settings(hyper_batch, carry, discount, "forward")
     share = ColumnShare(mesh, each_writes=True)
 
     def along(hypers: Hypers) -> Directions:
         each = share.columns_each(hypers)
-        return directions(hypers, share.own * each, each)
+        return directions(hypers, share.process * each, each)
 
     def make(problem: Problem, settings: WindowSettings) -> Method:
         method = forward_windows(problem, settings, along, whole=False)
         return method._replace(complete=functools.partial(share.completed, problem))
 
-    others = {"process": share.own, "processes": share.number}
-    return window_engine(problem, settings, make, jit_compile, share, others)
+    process_settings = {"process": share.process, "processes": share.number}
+    return window_engine(problem, settings, make, jit_compile, share, process_settings)
 
 
 def same_checkpoint(directory: Path, mesh: dtensor.Mesh) -> None:

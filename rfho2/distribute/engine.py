@@ -1,4 +1,4 @@
-"""An engine on a mesh that takes and returns ordinary tensors, so that the driver need not know of the mesh."""
+"""An engine on a mesh that takes and returns ordinary tensors, so that the driver need not know about the mesh."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def on_mesh(engine: Engine, mesh: dtensor.Mesh) -> MethodEngine:
         )
     if isinstance(engine.problem.batches, Stream):
         raise TypeError(
-            "batches is a stream, which every process would read for itself; use split(rf.batches.shuffled(...))."
+            "batches is a stream, which every process would read separately; use split(rf.batches.shuffled(...))."
         )
     solver = engine.settings.get("solver")
     if solver in BROKEN_SOLVERS:
@@ -54,9 +54,9 @@ class OnMesh(Consensus):
     def over(self, function: Compiled) -> Callable[..., Any]:
         """The function (carry or params, hypers, ...) of ordinary tensors, computed on the mesh."""
 
-        def lowered(dtypes: tuple[str, ...], told: tf.Tensor, *args: Nest) -> Any:
+        def lowered(dtypes: tuple[str, ...], status: tf.Tensor, *args: Nest) -> Any:
             leaves = [tf.cast(leaf, dtype) for leaf, dtype in zip(nest.flatten(args), dtypes, strict=True)]
-            return whole((told, function(*nest.pack(args, leaves))), self.mesh)
+            return whole((status, function(*nest.pack(args, leaves))), self.mesh)
 
         on_devices = DTensorFunction(lowered)
 
@@ -66,10 +66,10 @@ class OnMesh(Consensus):
             placed = replicate(nest.map(widened, args), self.mesh)
             layout = dtensor.Layout.batch_sharded(self.mesh, self.mesh.dim_names[0], 2)
             row = tf.constant(self.row(args[1:])[None])
-            told = dtensor.pack([row] * self.mesh.num_local_devices(), layout)
+            status = dtensor.pack([row] * self.mesh.num_local_devices(), layout)
             with watchdog.together():
                 with dtensor.default_mesh(self.mesh):
-                    returned = on_devices(dtypes, told, *placed)
+                    returned = on_devices(dtypes, status, *placed)
                 rows, result = ordinary(returned)
             self.receive(rows.numpy())
             return result

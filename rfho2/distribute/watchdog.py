@@ -1,4 +1,4 @@
-"""When a process dies, the others end too: each has a connection to the chief, and its end or silence means death.
+"""When a process dies, the others end too: each has a connection to the chief, whose end or silence means a loss.
 
 Otherwise they would wait in a collective for an answer that never comes. The chief tells the others which process is lost.
 """
@@ -20,7 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 BEAT = 1.0  # seconds between signs of life
-PATIENCE = 30.0  # seconds of silence that mean death: a host that loses power does not close its connections
+PATIENCE = 30.0  # seconds of silence after which a process is lost: a host that loses power does not close its connections
 ANSWER = 10.0  # seconds that a joint computation may still take after a process that takes part in it has left
 LOST = 75  # exit code of a process that ends because another one was lost; "temporary failure" in sysexits.h
 ALIVE, LEAVING = -1, -2  # messages; any other message is the number of a lost process
@@ -29,11 +29,11 @@ Lose = Callable[[int], None]
 """Called with the number of the process that was lost."""
 
 
-def end(own: int, jobs: list[str], lost: int) -> None:
+def end(process: int, jobs: list[str], lost: int) -> None:
     """Ends this process with a message; an exception would not reach a main thread that waits in a collective."""
     print(
-        f"rfho2: process {lost} ({jobs[lost]}) was lost, so process {own} ({jobs[own]}) ends too. Start all of them again "
-        f"with the same command: a run with a checkpoint directory resumes from its last checkpoint.",
+        f"rfho2: process {lost} ({jobs[lost]}) was lost, so process {process} ({jobs[process]}) ends too. Start all of them "
+        f"again with the same command: a run with a checkpoint directory resumes from its last checkpoint.",
         file=sys.stderr,
         flush=True,
     )
@@ -44,9 +44,9 @@ _under_way: list[float] = []  # when the current joint computations began
 _losing: list[tuple[int, Lose]] = []  # this process, and what to do when another is lost; empty if there is only one
 
 
-def on_loss(own: int, lose: Lose) -> None:
-    """Sets what this process, number `own`, does when another one is lost."""
-    _losing[:] = [(own, lose)]
+def on_loss(process: int, lose: Lose) -> None:
+    """Sets what this process, number `process`, does when another one is lost."""
+    _losing[:] = [(process, lose)]
 
 
 @contextlib.contextmanager
@@ -56,8 +56,8 @@ def together() -> Iterator[None]:
     try:
         yield
     except (tf.errors.UnavailableError, tf.errors.DeadlineExceededError) as error:  # after ten seconds of silence
-        for own, lose in _losing:
-            for lost in (number for number in named(str(error)) if number != own):
+        for process, lose in _losing:
+            for lost in (number for number in named(str(error)) if number != process):
                 lose(lost)
         raise
     finally:
@@ -75,19 +75,19 @@ def named(message: str) -> list[int]:
 
 
 class Peer:
-    """One end of a connection: sends signs of life, and listens for those of the other process, number `other`.
+    """One end of a connection: sends signs of life, and listens for those of the process at the other end, `number`.
 
-    `lose` is called when that one is lost, or reports that another one is.
+    `lose` is called when that process is lost, or reports that another one is.
     """
 
-    def __init__(self, connection: socket.socket, other: int, lose: Lose):
-        self.other = other
+    def __init__(self, connection: socket.socket, number: int, lose: Lose):
+        self.number = number
         self.left = threading.Event()
         self._connection, self._lose = connection, lose
         self._sending = threading.Lock()
         connection.settimeout(PATIENCE)
         for work in (self._listen, self._beat):
-            threading.Thread(target=work, daemon=True, name=f"rfho2-watch-{other}").start()
+            threading.Thread(target=work, daemon=True, name=f"rfho2-watch-{number}").start()
 
     def send(self, message: int) -> None:
         """Sends one number; an error is ignored, because `_listen` notices a lost process."""
@@ -106,15 +106,15 @@ class Peer:
                 self.left.set()
                 return self._miss(time.monotonic())
             if message != ALIVE:
-                self._lose(self.other if message is None else message)
+                self._lose(self.number if message is None else message)
                 return
 
     def _miss(self, left: float) -> None:
-        """After the other process has left: a computation that does not end is one that needs it."""
+        """Watches computations after the other process has left: one that does not end is waiting for it."""
         while True:
             time.sleep(BEAT)
             if any(time.monotonic() - max(left, began) > ANSWER for began in _under_way):
-                return self._lose(self.other)
+                return self._lose(self.number)
 
 
 def receive(connection: socket.socket) -> int | None:
@@ -135,13 +135,13 @@ class Chief:
     """The process to which all others are connected.
 
     Args:
-      others: the number of other processes.
-      lose: called with the number of a lost process, after the others were told.
+      workers: the number of other processes.
+      lose: called with the number of a lost process, after the other processes have been told.
       port: the port to listen on; 0 is any free port.
     """
 
-    def __init__(self, others: int, lose: Lose, port: int = 0):
-        self._others, self._lose = others, lose
+    def __init__(self, workers: int, lose: Lose, port: int = 0):
+        self._workers, self._lose = workers, lose
         self._server = socket.create_server(("", port))
         self.port: int = self._server.getsockname()[1]
         self.peers: list[Peer] = []
@@ -149,11 +149,11 @@ class Chief:
     def accept(self) -> None:
         """Waits until all other processes are connected."""
         self._server.settimeout(PATIENCE)
-        while len(self.peers) < self._others:
+        while len(self.peers) < self._workers:
             connection, _ = self._server.accept()
             connection.settimeout(PATIENCE)
             number = receive(connection)
-            if number is None or not 1 <= number <= self._others:  # not a process of this run
+            if number is None or not 1 <= number <= self._workers:  # not a process of this run
                 connection.close()
                 continue
             self.peers.append(Peer(connection, number, self.tell))
@@ -165,10 +165,10 @@ class Chief:
         self._lose(lost)
 
 
-def connect(host: str, port: int, own: int, lose: Lose) -> Peer:
-    """Connects process `own` to the chief."""
+def connect(host: str, port: int, process: int, lose: Lose) -> Peer:
+    """Connects process number `process` to the chief."""
     connection = socket.create_connection((host, port), timeout=PATIENCE)
-    connection.sendall(struct.pack("!i", own))
+    connection.sendall(struct.pack("!i", process))
     return Peer(connection, 0, lose)
 
 

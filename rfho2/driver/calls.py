@@ -1,4 +1,4 @@
-"""Runs hyper-iterations: several in one compiled call, or one at a time where something has to look in between."""
+"""Runs hyper-iterations: several in one compiled call, or one at a time where Python has to act in between."""
 
 from __future__ import annotations
 
@@ -12,28 +12,39 @@ import tensorflow as tf
 from rfho2.core import nest
 from rfho2.core.compiled import Compiled, graph_function, is_xlas
 from rfho2.core.types import Best, HyperGradient
-from rfho2.driver.iteration import FINE, Candidate, Extremes, Progress, Rule, Told, hyper_iteration, most, settle, several
+from rfho2.driver.iteration import (
+    FINE,
+    Candidate,
+    Extremes,
+    Progress,
+    Report,
+    Rule,
+    hyper_iteration,
+    most,
+    several,
+    take_hyper_step,
+)
 from rfho2.driver.run_state import LastGood, RunState
 from rfho2.hypergradients.engine import Engine, MethodEngine, Processes
 from rfho2.hypergradients.episodes import ParamsFunction
 
-SECONDS = 0.25  # that a call may take, so that Ctrl-C and the progress bar are not kept waiting
+SECONDS = 0.25  # the intended length of a call, so that Ctrl-C and the progress bar respond quickly
 
 
-class Called(NamedTuple):
-    """What a call did. The history of `now` does not include its hyper-iterations yet.
+class CallResult(NamedTuple):
+    """The result of a call. The history of `now` does not include its hyper-iterations yet.
 
     Attributes:
-      now: the state after the hyper-iterations that ended well.
-      told: what is reported of each of them, in NumPy.
-      failed: what is reported of the one that did not end well, if there is one.
-      ended: how the last one ended.
+      now: the state after the hyper-iterations that succeeded.
+      reports: the reports of these hyper-iterations, in NumPy.
+      failed: the report of the hyper-iteration that failed, if there is one.
+      outcome: the outcome of the last hyper-iteration.
     """
 
     now: RunState
-    told: list[Told]
-    failed: Told | None
-    ended: int
+    reports: list[Report]
+    failed: Report | None
+    outcome: int
 
 
 class Calls:
@@ -41,14 +52,14 @@ class Calls:
 
     Args:
       engine: computes the hypergradients.
-      rule: how the hypers are moved.
+      rule: how the hypers are updated.
       now: the state from which the run starts.
-      wanted: hyper-iterations in a call; None chooses as many as take about a quarter of a second.
-      one_at_a_time: why only one hyper-iteration fits into a call, or "".
+      requested: hyper-iterations in a call; None chooses as many as take about a quarter of a second.
+      one_at_a_time: why a call can run only one hyper-iteration, or "".
     """
 
-    def __init__(self, engine: Engine, rule: Rule, now: RunState, wanted: int | None, one_at_a_time: str):
-        self._engine, self._rule, self._wanted = engine, rule, wanted
+    def __init__(self, engine: Engine, rule: Rule, now: RunState, requested: int | None, one_at_a_time: str):
+        self._engine, self._rule, self._requested = engine, rule, requested
         self._program: Compiled | None = None
         update = rule.update if hasattr(rule.update, "get_concrete_function") else graph_function(rule.update)
         reason = _not_compiled_whole(engine) or _not_traceable(update, now)
@@ -56,27 +67,27 @@ class Calls:
             method, traced = engine.method(now.carry, now.hypers), rule._replace(update=update)
             self._program = engine.program(rule, lambda: several(hyper_iteration(method, traced, engine.afresh)))
         reason = reason or _needs_python(engine, now) or one_at_a_time
-        if wanted is not None and wanted > 1 and reason:
+        if requested is not None and requested > 1 and reason:
             raise ValueError(
-                f"iterations_per_call is {wanted}, but {reason}: only one hyper-iteration can run in a call. Leave "
+                f"iterations_per_call is {requested}, but {reason}: only one hyper-iteration can run in a call. Leave "
                 f"iterations_per_call out, or remove the reason."
             )
         self._most = 1 if reason else most(now.hypers)
-        self._seconds: float | None = None  # that a hyper-iteration takes; None until one was timed
+        self._seconds: float | None = None  # per hyper-iteration; None until one has been timed
         self._compiling = True  # so that the first call is not timed
 
     def length(self, left: int) -> int:
-        """The number of hyper-iterations in the next call, of which `left` are left."""
-        if self._wanted is not None:
-            return min(self._wanted, self._most, left)
+        """The number of hyper-iterations in the next call, at most `left`."""
+        if self._requested is not None:
+            return min(self._requested, self._most, left)
         affordable = 1 if self._seconds is None else int(SECONDS / max(self._seconds, 1e-9))
         return max(1, min(affordable, self._most, left))
 
-    def run(self, now: RunState, n: int, limit: float) -> Called:
-        """Up to n hyper-iterations; it ends before the first one whose numbers are not finite, or exceed the limit."""
+    def run(self, now: RunState, n: int, limit: float) -> CallResult:
+        """Runs up to n hyper-iterations; stops at the first one that is not finite or exceeds the limit."""
         began = time.perf_counter()
         try:
-            called = self._separately(now, limit) if self._program is None else self._in_one_call(now, n, limit)
+            result = self._separately(now, limit) if self._program is None else self._in_one_call(now, n, limit)
         except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError) as error:
             if self._program is None or not is_xlas(error):
                 raise
@@ -84,11 +95,11 @@ class Calls:
             self._program, self._most = None, 1
             return self._separately(now, limit)
         if not self._compiling:
-            self._seconds = (time.perf_counter() - began) / max(1, len(called.told))
+            self._seconds = (time.perf_counter() - began) / max(1, len(result.reports))
         self._compiling = False
-        return called
+        return result
 
-    def _in_one_call(self, now: RunState, n: int, limit: float) -> Called:
+    def _in_one_call(self, now: RunState, n: int, limit: float) -> CallResult:
         engine, program = self._engine, self._program
         assert isinstance(engine, MethodEngine)
         assert program is not None
@@ -99,47 +110,49 @@ class Calls:
         progress = _progress(now, engine.afresh, self._rule.relative)
         try:
             arguments = (progress, params, k, tf.constant(n), tf.constant(limit, tf.float64), streamed)
-            progress, told, count, ended = program(*arguments)
+            progress, reports, count, outcome = program(*arguments)
         except tf.errors.OpError:
             engine.put_back += [streamed] if engine.stream is not None else []
             raise
-        rows, number = nest.map(lambda leaf: leaf.numpy(), told), int(count)
-        each = [_row_of(rows, i) for i in range(number + (int(ended) != FINE))]
+        rows, number = nest.map(lambda leaf: leaf.numpy(), reports), int(count)
+        each = [_row_of(rows, i) for i in range(number + (int(outcome) != FINE))]
         for i, one in enumerate(each):
             engine.report(now.k + i, one.hypergradient.norms)
         after = _after(now, progress, number, engine.afresh)
-        return Called(after, each[:number], each[number] if number < len(each) else None, int(ended))
+        return CallResult(after, each[:number], each[number] if number < len(each) else None, int(outcome))
 
-    def _separately(self, now: RunState, limit: float) -> Called:
+    def _separately(self, now: RunState, limit: float) -> CallResult:
         """One hyper-iteration, in which only the hypergradient is compiled."""
         hypergradient, carry = self._engine.advance(now.carry, now.hypers, now.k)
         extremes = _extremes(now, self._rule.relative)
-        settled = settle(self._rule, hypergradient, now.hypers, now.opt_state, extremes, tf.constant(limit, tf.float64))
-        told = Told(now.hypers, hypergradient._replace(state=()), settled.numbers)
-        told = nest.map(np.asarray, told)
-        if int(settled.ended) != FINE:
-            return Called(now, [], told, int(settled.ended))
-        score, best = float(settled.numbers[self._rule.best_by]), now.best
+        step = take_hyper_step(
+            self._rule, hypergradient, now.hypers, now.opt_state, extremes, tf.constant(limit, tf.float64)
+        )
+        report = Report(now.hypers, hypergradient._replace(state=()), step.numbers)
+        report = nest.map(np.asarray, report)
+        if int(step.outcome) != FINE:
+            return CallResult(now, [], report, int(step.outcome))
+        score, best = float(step.numbers[self._rule.best_by]), now.best
         if best is None or score < best.value or np.isnan(best.value):
             best = Best(now.hypers, hypergradient.state, score, now.k)
-        good = LastGood(now.hypers, now.opt_state, settled.used)
-        after = (now.k + 1, settled.hypers, settled.opt_state, carry, hypergradient.state, best, now.history)
-        return Called(RunState(*after, good, now.setbacks), [told], None, FINE)
+        good = LastGood(now.hypers, now.opt_state, step.used)
+        after = (now.k + 1, step.hypers, step.opt_state, carry, hypergradient.state, best, now.history)
+        return CallResult(RunState(*after, good, now.setbacks), [report], None, FINE)
 
 
-def _row_of(rows: Told, i: int) -> Told:
-    """What is told of one hyper-iteration; TensorFlow's `map_structure` would take longer than a small hyper-iteration."""
+def _row_of(rows: Report, i: int) -> Report:
+    """The report of one hyper-iteration; TensorFlow's `map_structure` would take longer than a small hyper-iteration."""
 
     def at(arrays: Mapping[str, Any]) -> dict[str, Any]:
         return {name: array[i] for name, array in arrays.items()}
 
     value, grads, state, norms = rows.hypergradient
     one = HyperGradient(at(value) if isinstance(value, dict) else value[i], at(grads), state, at(norms))
-    return Told(at(rows.hypers), one, at(rows.numbers))
+    return Report(at(rows.hypers), one, at(rows.numbers))
 
 
 def _not_compiled_whole(engine: Engine) -> str:
-    """Why a hyper-iteration cannot be compiled as a whole, because of the engine."""
+    """Why the engine does not let a whole hyper-iteration be compiled; empty if it does."""
     if not isinstance(engine, MethodEngine):
         return "the engine is one of your own"
     if type(engine.processes) is not Processes:
@@ -148,7 +161,7 @@ def _not_compiled_whole(engine: Engine) -> str:
 
 
 def _needs_python(engine: Engine, now: RunState) -> str:
-    """Why Python has to do something before each hyper-iteration."""
+    """Why Python has to act before each hyper-iteration; empty if it does not."""
     if engine.stream is not None:
         return "the batches come from a stream"
     if isinstance(now.carry, ParamsFunction):
@@ -159,13 +172,13 @@ def _needs_python(engine: Engine, now: RunState) -> str:
 
 
 def _not_traceable(update: Any, now: RunState) -> str:
-    """Why the update cannot be part of a compiled hyper-iteration; one of the user's own may use NumPy, say."""
+    """Why the update cannot be part of a compiled hyper-iteration; a custom one may use NumPy, for example."""
     try:
         before = (dict(now.hypers), now.opt_state)
         hypers, opt_state = nest.map(lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), before)
         after = update.get_concrete_function(hypers, opt_state, hypers).structured_outputs
         same = nest.signature(after) == nest.signature(before)
-    except Exception:  # whatever the user's function raises when it is traced: it is called without tracing then
+    except Exception:  # whatever the user's function raises when traced; it is then called without tracing
         return "the optimizer cannot be traced by TensorFlow"
     return "" if same else "the optimizer changes the shapes of the hypers or of its state"
 
@@ -185,7 +198,7 @@ def _progress(now: RunState, afresh: bool, relative: bool) -> Progress:
 
 
 def _after(now: RunState, progress: Progress, count: int, afresh: bool) -> RunState:
-    """The state after `count` hyper-iterations; what is equal is one tensor, so that a checkpoint stores it once."""
+    """The state after `count` hyper-iterations; equal values share a tensor, so that a checkpoint stores it once."""
     if not count:
         return now
     k = now.k + count

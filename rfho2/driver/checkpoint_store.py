@@ -1,4 +1,4 @@
-"""Checkpoints on disk: each is a directory that appears complete or not at all, and that another problem rejects.
+"""Checkpoints on disk: each is a directory that appears complete or not at all, and that other problems reject.
 
 `<directory>/ckpt-00000012/` holds `arrays.npz` (the distinct leaves of a nest, never pickled), `history-*.json` (the older
 rows of the history), `record.json` (everything else), whatever the caller adds, and a manifest with the hashes of all these.
@@ -26,7 +26,7 @@ from rfho2.core import files, nest
 from rfho2.core.types import Nest
 from rfho2.driver import history, manifest
 
-GRAPH = "graph of "  # begins the parts of a fingerprint that other versions of TensorFlow and Keras may change
+GRAPH = "graph of "  # prefix of the parts of a fingerprint that depend on the versions of TensorFlow and Keras
 PLACE = re.compile(r"ckpt-\d{8}")
 DRAFT = ".draft-"
 
@@ -69,7 +69,7 @@ class Store:
                 f"checkpoint_dir: hyper-iteration {k} could not be saved in {self.directory} ({error}); {left}. "
                 f"Free some space, or restore the directory, and run again."
             ) from error
-        with contextlib.suppress(OSError):  # the checkpoint is there; the next one removes what is left now
+        with contextlib.suppress(OSError):  # the checkpoint is written; the next one removes what remains
             later = [other for other in self._places() if other > place]  # damaged, or the run would have resumed from them
             for old in later + [other for other in self._places() if other <= place][self._keep :]:
                 self._intact.discard(old)
@@ -77,7 +77,7 @@ class Store:
 
     def _write(self, k: int, arrays: Nest, record: dict[str, Any], also: Callable[[Path], None] | None) -> Path:
         for name in files.names(self.directory):
-            if name.startswith(DRAFT):  # of a process that was killed
+            if name.startswith(DRAFT):  # left by a killed process
                 files.try_to_remove(self.directory / name)
         # The directory is not recreated if it has vanished: a disk may have been unmounted, and another would fill up.
         draft = files.draft_directory(self.directory, DRAFT)
@@ -93,7 +93,7 @@ class Store:
             split = {"rows": len(record["history"]), "history": rest, "leaves": numbers}
             content = {**record, **split, "fingerprint": self.fingerprint, "versions": versions()}
             recorded = files.write(draft / "record.json", json.dumps(content).encode())
-            manifest.write(draft, {**self._pieces, "record.json": recorded, "arrays.npz": file.digest})
+            manifest.write(draft, {**self._pieces, "record.json": recorded, "arrays.npz": file.sha256})
             files.flush(draft)
             place = self.directory / f"ckpt-{k:08d}"
             if place.name in files.names(self.directory):
@@ -126,7 +126,9 @@ class Store:
             arrays = nest.pack(template, [distinct[str(i)] for i in record["leaves"]])
             rows = history.read(contents, record["history"], record["rows"])
             self._intact.add(place)
-            self._pieces = {name: files.digest(data) for name, data in contents.items() if name.startswith(history.PREFIX)}
+            self._pieces = {
+                name: files.digest_bytes(data) for name, data in contents.items() if name.startswith(history.PREFIX)
+            }
             return arrays, {**record, "history": rows}
         return None
 
@@ -144,24 +146,24 @@ class Store:
             newest = next(iter(self._places()), None)
         except OSError:
             newest = None
-        advice = f"{newest} is there: copy the directory to another place to resume from it" if newest else "choose another"
+        advice = f"{newest} exists: copy the directory elsewhere to resume from it" if newest else "choose another"
         return CheckpointError(f"checkpoint_dir is {str(self.directory)!r}, which cannot be used ({error}); {advice}.")
 
     def _removed_next(self) -> Path | None:
-        """The checkpoint whose files the next one may share; those that stay share none, so that damage hits only one."""
+        """The checkpoint to be removed next, whose files a new one may share; checkpoints that stay share no files."""
         place = next(iter(self._places()[self._keep - 1 :]), None)
         return place if place in self._intact else None
 
     def _places(self) -> list[Path]:
-        found = files.names(self.directory) if self.directory.is_dir() else []
-        return [self.directory / name for name in reversed(found) if PLACE.fullmatch(name)]
+        names = files.names(self.directory) if self.directory.is_dir() else []
+        return [self.directory / name for name in reversed(names) if PLACE.fullmatch(name)]
 
     def _compare(self, place: Path, record: dict[str, Any]) -> None:
         saved, now = record.get("fingerprint", {}), self.fingerprint
         same_versions = record.get("versions") == versions()
         different = [key for key in sorted({*saved, *now}) if saved.get(key) != now.get(key)]
         if not same_versions:
-            different = [key for key in different if not key.startswith(GRAPH)]  # the warning below says so
+            different = [key for key in different if not key.startswith(GRAPH)]  # the warning below covers them
         if different:
             pairs = "; ".join(f"{key}: {saved.get(key)!s:.300} there, {now.get(key)!s:.300} now" for key in different)
             raise ValueError(
@@ -177,7 +179,7 @@ class Store:
 
 
 def _numbers(leaves: list[Any]) -> list[int]:
-    """For each leaf, the number under which it is stored: the state is often the best one too, and part of the carry."""
+    """The number under which each leaf is stored: often, the state is also the best state and part of the carry."""
     first: dict[int, int] = {}
     return [first.setdefault(id(leaf), i) for i, leaf in enumerate(leaves)]
 
@@ -188,7 +190,7 @@ def versions() -> dict[str, str]:
     return {**packages, "machine": platform.machine()}
 
 
-def digest(arrays: Nest) -> str:
+def digest_arrays(arrays: Nest) -> str:
     """A hash of the contents of a nest."""
     sha = hashlib.sha256()
     for leaf in nest.flatten(arrays):

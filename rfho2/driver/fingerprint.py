@@ -1,4 +1,4 @@
-"""What identifies a run: the values of its initial params, and the graphs of its problem with the data that they capture."""
+"""The identity of a run: the values of its initial params, and the graphs of its problem with the data that they capture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rfho2.core import graphs
 from rfho2.core.compiled import graph_function
 from rfho2.core.dtensors import is_dtensor
 from rfho2.core.types import Hypers, Nest
-from rfho2.driver.checkpoint_store import GRAPH, digest
+from rfho2.driver.checkpoint_store import GRAPH, digest_arrays
 from rfho2.hypergradients.episodes import params_at
 from rfho2.problem import Problem
 
@@ -23,20 +23,20 @@ MACHINE = ("config_proto", "executor_type")  # attributes that describe the mach
 
 
 def of_params(params: Nest | Callable[[tf.Tensor], Nest]) -> dict[str, str]:
-    """Plain values that differ if the params do; those of a function, also if only later values differ."""
+    """Plain values that differ if the params do; for a function k -> params, also if only later values differ."""
     if not callable(params):
-        return {"initial params": digest(params)}
+        return {"initial params": digest_arrays(params)}
     values = [params_at(params, k) for k in range(EPISODES)]
-    return {"initial params": digest(values), f"{GRAPH}the initial params": of_function(params, INDEX)}
+    return {"initial params": digest_arrays(values), f"{GRAPH}the initial params": of_function(params, INDEX)}
 
 
 def of_problem(problem: Any, params: Nest, hypers: Hypers) -> dict[str, str]:
     """Hashes of the graphs of dynamics, objectives and batches, with the tensors that they capture, such as the data.
 
-    Streams of batches are not looked into, nor are data that are divided over a mesh, of which each process sees only its
-    own part, nor the values of variables.
+    They do not cover streams of batches, the values of variables, and data that are divided over a mesh, of which each
+    process sees only a part.
     """
-    if not isinstance(problem, Problem):  # an engine of the user's own may have another description of what it solves
+    if not isinstance(problem, Problem):  # a custom engine may describe its problem in another way
         return {}
     params, hypers = graphs.spec(params), graphs.spec(dict(hypers))
     dynamics, hashes = problem.dynamics, {}
@@ -58,8 +58,8 @@ def of_problem(problem: Any, params: Nest, hypers: Hypers) -> dict[str, str]:
 def of_function(function: Callable[..., Nest], *specs: Nest) -> str:
     """A hash of the graph of a function of tensors, with the tensors that it captures.
 
-    Each node is hashed with the hashes of its inputs: neither names, which hold counters, nor the order of the nodes matter,
-    nor do nodes on which no output depends.
+    Each node is hashed with the hashes of its inputs. The names, which contain counters, do not matter, nor do the order of
+    the nodes and nodes on which no output depends.
 
     >>> plus = of_function(lambda x: x + 1.0, tf.TensorSpec([]))
     >>> plus == of_function(lambda y: y + 1.0, tf.TensorSpec([])), plus == of_function(lambda x: x + 2.0, tf.TensorSpec([]))
@@ -72,9 +72,9 @@ def _traced(function: Callable[..., Nest], *specs: Nest) -> tuple[str, Nest]:
     """The hash of the graph of a function, and the specs of what it returns."""
     concrete = graph_function(function).get_concrete_function(*specs)
     graph = concrete.graph.as_graph_def()
-    given = len(concrete.inputs) - len(concrete.captured_inputs)
+    argument_count = len(concrete.inputs) - len(concrete.captured_inputs)
     known = {_node(tensor.name): f"argument {i}" for i, tensor in enumerate(concrete.inputs)}
-    for tensor, value in zip(concrete.inputs[given:], concrete.captured_inputs, strict=True):
+    for tensor, value in zip(concrete.inputs[argument_count:], concrete.captured_inputs, strict=True):
         known[_node(tensor.name)] = _hash(value.dtype.name, value.shape, _contents(value))
     hashes = _hash_nodes(graph.node, known, _Functions(graph.library.function))
     hashed = _hash(*(_hash_input(tensor.name, hashes) for tensor in concrete.outputs))
@@ -85,7 +85,7 @@ def _contents(captured: Any) -> str:
     """A hash of a captured tensor; empty for variables and streams, and for data that are divided over a mesh."""
     if captured.dtype in (tf.resource, tf.variant) or is_dtensor(captured):
         return ""
-    return _hash(*captured.numpy().ravel().tolist()) if captured.dtype == tf.string else digest(captured)
+    return _hash(*captured.numpy().ravel().tolist()) if captured.dtype == tf.string else digest_arrays(captured)
 
 
 class _Functions(dict[str, str]):

@@ -1,4 +1,4 @@
-"""The history on disk, in pieces that never change again, so that checkpoints do not grow with the length of a run."""
+"""The history on disk, in pieces that are never rewritten, so that checkpoints do not grow with the length of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one Python loop: hyper-iterations, what to do about a divergence, metrics, callbacks, checkpoint, repeat."""
+"""The one Python loop: hyper-iterations, recovery from divergence, metrics, callbacks and checkpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rfho2.core import errors, nest, rows
 from rfho2.core.types import Best, HyperGradient, Hypers, Nest, Result, Run
 from rfho2.driver import fingerprint, locks, prediction, preemption, recovery
 from rfho2.driver.calls import Calls
-from rfho2.driver.checkpoint_store import Store, digest
+from rfho2.driver.checkpoint_store import Store, digest_arrays
 from rfho2.driver.iteration import MOST, Rule, unknown_score
 from rfho2.driver.projected_adam import HyperUpdate
 from rfho2.driver.run_state import RunState
@@ -45,21 +45,21 @@ class HyperOptimizer:
         are added to the history.
       best_by: the quantity that the best hyper-iteration minimises: "value" (the sum, if there are several objectives), or
         another key of the history, such as a metric.
-      stop: history -> whether to end before `iterations`; asked before each hyper-iteration. It has to be a pure function of
-        the history, so that a resumed run ends where it would have ended without the interruption.
+      stop: history -> whether to end before `iterations`; called before each hyper-iteration. It has to be a pure function
+        of the history, so that a resumed run ends where it would have ended without the interruption.
       on_divergence: what to do when a value or hypergradient is not finite. "raise" ends the run with `rf.DivergenceError`.
         "backtrack" returns to the last good hypers, halves the hyper learning rate and moves from there. A function
         hypers -> hypers gives the hypers with which to repeat the hyper-iteration; real time then also resets Z to 0,
-        because Z contains what led to the divergence. Both give up after ten failures in a row, with the whole story in the
-        error.
+        because Z contains what led to the divergence. Both give up after ten failures in a row, with an error that lists
+        them.
       limit: history -> the largest acceptable value; a larger value counts as divergence too, but at most twice in a row:
         the next value is accepted as it is.
       clip: the largest norm, over all hypers together, of the hypergradient used for an update; longer ones are scaled down,
         so that one extreme hypergradient does not spoil the optimiser's moments. The history has the unclipped one.
       iterations_per_call: hyper-iterations that run in one compiled call, at most 64. It never changes results. None chooses
-        as many as take about a quarter of a second, and one where something has to look in between: `metrics`, `stop`,
-        `limit`, a stream of batches, params that are a function, an engine of your own, and callbacks, unless they say
-        `needs_state = False`, as rfho2's do. There, a number above 1 is an error.
+        as many as take about a quarter of a second, and one where Python has to act in between: for `metrics`, `stop`,
+        `limit`, a stream of batches, params that are a function, a custom engine, and callbacks, unless they declare
+        `needs_state = False`, as rfho2's do. In these cases a number above 1 is an error.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: (w - 1.0) ** 2
@@ -102,7 +102,7 @@ class HyperOptimizer:
         self.on_divergence = on_divergence
         self.limit = limit
         self.callbacks = tuple(callbacks)
-        self._told: tuple[Any, ...] = ()  # the callbacks of the current run
+        self._notified: tuple[Any, ...] = ()  # the callbacks of the current run
         self.metrics = metrics
         self.best_by = best_by
         self._needs_tensors = bool(self.callbacks) or metrics is not None or best_by in CLOCK
@@ -118,14 +118,14 @@ class HyperOptimizer:
         checkpoint_every: int = 1,
         keep: int = 2,
     ) -> Result:
-        """Runs hyper-iterations 0..iterations-1, or those of them that remain.
+        """Runs hyper-iterations 0..iterations-1, or the remaining ones.
 
         Ctrl-C and SIGTERM end the run after the current call, of about a quarter of a second or one hyper-iteration, with a
         checkpoint: by `KeyboardInterrupt`, and by `SystemExit` with code 143. A second signal ends it at once.
 
         Args:
-          params: where each training (in real time: the one training) starts. A pure function k -> params starts each
-            hyper-iteration k elsewhere, for instance from another random initialisation; real time starts at its value at 0.
+          params: where each training (in real time: the one training) starts. A pure function k -> params gives each
+            hyper-iteration k its own start, for instance another random initialisation; real time uses its value at 0.
           hypers: where the hypers start.
           iterations: the total number, also for a resumed run.
           checkpoint_dir: a run that was killed resumes bit-identically when it is started again with the same directory.
@@ -145,7 +145,7 @@ class HyperOptimizer:
         config = self._config(first, hypers)
         if checkpoint_dir is None:
             return self._run(run_state, iterations, config, None, checkpoint_every)
-        initial = {**fingerprint.of_params(start), "initial hypers": digest(hypers)}
+        initial = {**fingerprint.of_params(start), "initial hypers": digest_arrays(hypers)}
         graphs = fingerprint.of_problem(self.engine.problem, first, hypers)
         store = Store(checkpoint_dir, {**config, "state": nest.signature(run_state.state), **initial, **graphs}, keep)
         if self.engine.stream is not None:
@@ -168,11 +168,11 @@ class HyperOptimizer:
         """The remaining hyper-iterations."""
         number = None  # of the signal that ends the run
         calls = Calls(self.engine, self._rule(), now, self.iterations_per_call, self._one_at_a_time())
-        self._told = (*self.callbacks, prediction.Check(self.engine, now.carry))
+        self._notified = (*self.callbacks, prediction.PredictionMonitor(self.engine, now.carry))
         try:
-            self._tell("on_start", Run(now.k, iterations, now.hypers, config))
-            with preemption.noticed() as own:
-                signal = self.engine.agreed(own)
+            self._notify("on_start", Run(now.k, iterations, now.hypers, config))
+            with preemption.noticed() as local_signal:
+                signal = self.engine.agreed(local_signal)
                 while number is None and not self._over(now, iterations):
                     left = min(iterations - now.k, iterations if store is None else every - now.k % every)
                     k, (now, error) = now.k, self._advance(calls, now, calls.length(left))
@@ -183,36 +183,36 @@ class HyperOptimizer:
                         last = number is not None or self._over(now, iterations)
                         if store is not None and (now.k % every == 0 or last):
                             self._save(store, now)
-                number = number or own()
+                number = number or local_signal()
             if number is not None:
-                there = f"; run again with checkpoint_dir={str(store.directory)!r} to go on" if store is not None else ""
-                preemption.end(number, f"stopped after {now.k} of {iterations} hyper-iterations{there}")
+                hint = f"; run again with checkpoint_dir={str(store.directory)!r} to resume" if store is not None else ""
+                preemption.end(number, f"stopped after {now.k} of {iterations} hyper-iterations{hint}")
         finally:
-            self._tell("on_end", now.result)
+            self._notify("on_end", now.result)
         return now.result
 
     def _advance(self, calls: Calls, now: RunState, n: int) -> tuple[RunState, errors.DivergenceError | None]:
         """The state after at most n hyper-iterations, and the error of the next one if it diverges."""
         began = time.perf_counter()
         limit = np.inf if self.limit is None or now.in_a_row >= recovery.PATIENCE else self.limit(now.history)
-        called = calls.run(now, n, limit)
+        call = calls.run(now, n, limit)
         # The time of the algorithm alone, without metrics and callbacks; never negative, even if a clock is set back.
-        each = max(0.0, time.perf_counter() - began) / max(1, len(called.told))
-        seconds, after, history = now.history[-1]["seconds"] if now.history else 0.0, called.now, list(now.history)
+        each = max(0.0, time.perf_counter() - began) / max(1, len(call.reports))
+        seconds, after, history = now.history[-1]["seconds"] if now.history else 0.0, call.now, list(now.history)
         best_in_python = self._rule().best_by != self.best_by
-        for i, told in enumerate(called.told):
-            last, seconds = i == len(called.told) - 1, seconds + each
-            hypers, (value, grads, _, norms) = nest.map(tf.constant, told[:2]) if self._needs_tensors else told[:2]
+        for i, report in enumerate(call.reports):
+            last, seconds = i == len(call.reports) - 1, seconds + each
+            hypers, (value, grads, _, norms) = nest.map(tf.constant, report[:2]) if self._needs_tensors else report[:2]
             hypergradient = HyperGradient(value, grads, after.state if last else None, norms)
             extra = dict(self.metrics(hypergradient.state, hypers, now.k + i)) if self.metrics else {}
-            row = {**rows.row(now.k + i, told.numbers, extra), "seconds": seconds}
+            row = {**rows.row(now.k + i, report.numbers, extra), "seconds": seconds}
             if best_in_python:
                 after = after._replace(best=self._better(now, hypers, hypergradient, row))
-            self._tell("on_norms", now.k + i, {rows.norm_name(name): float(norm) for name, norm in norms.items()})
-            self._tell("on_hyper_iteration", now.k + i, hypers, hypergradient, extra)
+            self._notify("on_norms", now.k + i, {rows.norm_name(name): float(norm) for name, norm in norms.items()})
+            self._notify("on_hyper_iteration", now.k + i, hypers, hypergradient, extra)
             history.append(row)
         after = after._replace(history=history)
-        return after, None if called.failed is None else recovery.diverged(after, called, limit)
+        return after, None if call.failed is None else recovery.diverged(after, call, limit)
 
     def _recovered(self, now: RunState, error: errors.DivergenceError, store: Store | None, every: int) -> RunState:
         """The state from which to repeat hyper-iteration k, which diverged; raises if there is nothing left to try."""
@@ -232,16 +232,16 @@ class HyperOptimizer:
         return RunState(0, hypers, self.optimizer.init(hypers), carry, state, None, [])
 
     def _rule(self) -> Rule:
-        """How the hypers are moved; where only Python can tell which hyper-iteration is best, the rule goes by the value."""
+        """How the hypers are updated; if only Python can tell which hyper-iteration is best, the rule uses the value."""
         in_python = self.best_by in CLOCK or (self.metrics is not None and self.best_by.partition("/")[0] != "value")
         return Rule(self.optimizer.update, self.optimizer.relative, self.clip, "value" if in_python else self.best_by)
 
     def _one_at_a_time(self) -> str:
-        """Why Python has to look at the state after every hyper-iteration; empty if it has not."""
+        """Why Python has to look at the state after every hyper-iteration; empty if it does not."""
         needing = [type(callback).__name__ for callback in self.callbacks if _needs_state(callback)]
         reasons = {
-            "stop is asked before each hyper-iteration": self.stop is not None,
-            "limit is asked before each hyper-iteration": self.limit is not None,
+            "stop is called before each hyper-iteration": self.stop is not None,
+            "limit is called before each hyper-iteration": self.limit is not None,
             "metrics is a function of the state": self.metrics is not None and getattr(self.metrics, "needs_state", True),
             f"best_by is '{self.best_by}', which is known only afterwards": self._rule().best_by != self.best_by,
             f"callbacks has {', '.join(needing)}, without `needs_state = False`": bool(needing),
@@ -256,8 +256,8 @@ class HyperOptimizer:
             return now.best
         return Best(dict(hypers), hypergradient.state, score, now.k)
 
-    def _tell(self, event: str, *args: Any) -> None:
-        for callback in self._told if self.engine.writes else ():
+    def _notify(self, event: str, *args: Any) -> None:
+        for callback in self._notified if self.engine.writes else ():
             getattr(callback, event, lambda *_: None)(*args)
 
     def _config(self, params: Nest, hypers: Hypers) -> dict[str, Any]:
@@ -279,7 +279,7 @@ class HyperOptimizer:
 
 
 def _needs_state(callback: Any) -> bool:
-    """Whether a callback may read the state: unless the class that has `on_hyper_iteration`, or a subclass, denies it."""
+    """Whether a callback may read the state: yes, unless the class with `on_hyper_iteration`, or a subclass, denies it."""
     for cls in type(callback).__mro__:
         if "needs_state" in vars(cls):
             return vars(cls)["needs_state"]
@@ -289,7 +289,7 @@ def _needs_state(callback: Any) -> bool:
 
 
 def _check_finite(hypers: Hypers) -> None:
-    """Requires finite hypers, which a run can start from."""
+    """Requires finite hypers to start from."""
     for name, value in hypers.items():
         bad = np.asarray(value)[~np.isfinite(np.asarray(value))]
         if len(bad):

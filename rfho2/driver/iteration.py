@@ -18,16 +18,16 @@ from rfho2.driver.run_state import LastGood
 from rfho2.hypergradients.method import Method
 
 FINE, NOT_FINITE, SPOILED = 0, 1, 2
-"""How a hyper-iteration ended: well; with a value or hypergradient that is not finite, or a value above the limit; or with
-an optimiser's state that is not finite, although the hypergradient is."""
+"""The outcome of a hyper-iteration: success; a value or hypergradient that is not finite, or a value above the limit; or an
+optimiser's state that is not finite, although the hypergradient is."""
 
-SMALLEST = float(np.finfo(np.float32).tiny)  # size of an objective that hypergradients are divided by
+SMALLEST = float(np.finfo(np.float32).tiny)  # the least number that hypergradients are divided by
 MOST = 64  # hyper-iterations in a call
 ROWS = 2**22  # bytes of hypers and hypergradients that a call may return
 
 
 class Rule(NamedTuple):
-    """How the hypers are moved: an update, the clipping before it, and the number by which the best is chosen."""
+    """The rule by which hypers are updated: an update, the clipping before it, and the number that decides which is best."""
 
     update: Callable[[Hypers, Nest, Hypers], tuple[dict[str, tf.Tensor], Nest]]
     relative: bool
@@ -36,7 +36,7 @@ class Rule(NamedTuple):
 
 
 class Extremes(NamedTuple):
-    """The lowest value of the objective so far, and the largest size of one."""
+    """The lowest value of the objective so far, and the largest absolute value."""
 
     lowest: tf.Tensor
     largest: tf.Tensor
@@ -52,7 +52,7 @@ class Candidate(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What one hyper-iteration passes on to the next.
+    """The values that one hyper-iteration passes on to the next.
 
     `carry` is () if every training starts afresh, and otherwise `state` is (), because the carry has it.
     """
@@ -66,7 +66,7 @@ class Progress(NamedTuple):
     extremes: Extremes
 
 
-class Told(NamedTuple):
+class Report(NamedTuple):
     """A hyper-iteration as it is reported: its hypers, their hypergradient without the state, and the numbers of a row."""
 
     hypers: dict[str, tf.Tensor]
@@ -74,21 +74,21 @@ class Told(NamedTuple):
     numbers: dict[str, tf.Tensor]
 
 
-class Settled(NamedTuple):
-    """The end of a hyper-iteration: the new hypers, from the hypergradient as it was used, and how it ended."""
+class HyperStep(NamedTuple):
+    """The update that ends a hyper-iteration: the new hypers, the hypergradient as it was used, and the outcome."""
 
     hypers: dict[str, tf.Tensor]
     opt_state: Nest
     used: dict[str, tf.Tensor]
     numbers: dict[str, tf.Tensor]
     extremes: Extremes
-    ended: tf.Tensor
+    outcome: tf.Tensor
 
 
-def settle(
+def take_hyper_step(
     rule: Rule, hypergradient: HyperGradient, hypers: Hypers, opt_state: Nest, extremes: Extremes, limit: tf.Tensor
-) -> Settled:
-    """Clips the hypergradient, moves the hypers along it, and looks for what is not finite."""
+) -> HyperStep:
+    """Clips the hypergradient, updates the hypers, and checks that all of it is finite."""
     numbers = rows.numbers(hypers, hypergradient)
     if rule.best_by not in numbers:
         raise unknown_score(rule.best_by, numbers)
@@ -99,84 +99,84 @@ def settle(
         used = _relative(used, value, extremes)
     sound = _finite((value, hypergradient.value, hypergradient.grads)) & ~(value > limit)
     if tf.executing_eagerly() and not sound:  # a user's optimiser, which may use NumPy, is never called with NaN
-        return Settled(dict(hypers), opt_state, used, numbers, extremes, tf.constant(NOT_FINITE))
+        return HyperStep(dict(hypers), opt_state, used, numbers, extremes, tf.constant(NOT_FINITE))
     new, after = rule.update(used, opt_state, hypers)
-    # Adam squares what it is given, and would stand still for good. What is infinite by intent was so before.
+    # Adam squares the hypergradient: an overflow would stop it for good. A state that is infinite by design was so before.
     unspoiled = _finite((new, after)) | ~_finite(opt_state)
-    ended = tf.where(sound, tf.where(unspoiled, FINE, SPOILED), NOT_FINITE)
-    return Settled(new, after, used, numbers, extremes, ended)
+    outcome = tf.where(sound, tf.where(unspoiled, FINE, SPOILED), NOT_FINITE)
+    return HyperStep(new, after, used, numbers, extremes, outcome)
 
 
-def hyper_iteration(method: Method, rule: Rule, afresh: bool) -> Callable[..., tuple[Progress, Told, tf.Tensor]]:
-    """(progress, params, k, limit, streamed) -> (progress, what is told of it, how it ended) of hyper-iteration k."""
+def hyper_iteration(method: Method, rule: Rule, afresh: bool) -> Callable[..., tuple[Progress, Report, tf.Tensor]]:
+    """(progress, params, k, limit, streamed) -> (progress, report, outcome) of hyper-iteration k."""
 
     def iterate(
         now: Progress, params: Nest, k: tf.Tensor, limit: tf.Tensor, streamed: Nest
-    ) -> tuple[Progress, Told, tf.Tensor]:
+    ) -> tuple[Progress, Report, tf.Tensor]:
         start = params if afresh else now.carry
         hypergradient, carry = method.advance(start, now.hypers, k, streamed)
-        settled = settle(rule, hypergradient, now.hypers, now.opt_state, now.extremes, limit)
+        step = take_hyper_step(rule, hypergradient, now.hypers, now.opt_state, now.extremes, limit)
         state = hypergradient.state if afresh else carry.state
-        score = settled.numbers[rule.best_by]
+        score = step.numbers[rule.best_by]
         better = (score < now.best.score) | tf.math.is_nan(now.best.score)
         best = _where(better, Candidate(now.hypers, state, score, k), now.best)
-        good = LastGood(now.hypers, now.opt_state, settled.used)
-        kept = ((), state) if afresh else (carry, ())
-        after = Progress(kept[0], settled.hypers, settled.opt_state, kept[1], best, good, settled.extremes)
-        told = Told(now.hypers, hypergradient._replace(state=()), settled.numbers)
-        return _where(settled.ended == FINE, after, now), told, settled.ended
+        good = LastGood(now.hypers, now.opt_state, step.used)
+        carried = ((), state) if afresh else (carry, ())
+        after = Progress(carried[0], step.hypers, step.opt_state, carried[1], best, good, step.extremes)
+        report = Report(now.hypers, hypergradient._replace(state=()), step.numbers)
+        return _where(step.outcome == FINE, after, now), report, step.outcome
 
     return iterate
 
 
-def several(iterate: Callable[..., tuple[Progress, Told, tf.Tensor]]) -> Callable[..., Any]:
-    """(progress, params, k, n, limit, streamed) -> (progress, told, count, ended) of hyper-iterations k, ..., k + n - 1.
+def several(iterate: Callable[..., tuple[Progress, Report, tf.Tensor]]) -> Callable[..., Any]:
+    """(progress, params, k, n, limit, streamed) -> (progress, reports, count, outcome) of hyper-iterations k..k+n-1.
 
-    It ends before the first one that does not end well; `count` is the number before it. What is told of each, of that one
-    too, lies along a new first axis.
+    It stops at the first one that fails; `count` is the number before it. The reports, including that of the failed one, lie
+    along a new first axis.
     """
 
     def run(
         now: Progress, params: Nest, k: tf.Tensor, n: tf.Tensor, limit: tf.Tensor, streamed: Nest
-    ) -> tuple[Progress, Told, tf.Tensor, tf.Tensor]:
+    ) -> tuple[Progress, Report, tf.Tensor, tf.Tensor]:
         k, n = loops.unknown((k, n))  # otherwise XLA would compile again for other values
 
-        # A function of its own, so that there are places for what is told without tracing a hyper-iteration twice.
+        # A separate function, so that the slots for reports can be made without tracing a hyper-iteration twice.
         @tf.function(autograph=False)
-        def one(now: Progress, k: tf.Tensor) -> tuple[Progress, Told, tf.Tensor]:
+        def one(now: Progress, k: tf.Tensor) -> tuple[Progress, Report, tf.Tensor]:
             return iterate(now, params, k, limit, streamed)
 
         _, example, _ = one.get_concrete_function(now, tf.TensorSpec([], tf.int32)).structured_outputs
 
         def unfinished(carry: Nest) -> tf.Tensor:
-            i, _, _, ended = carry
-            return (i < n) & (ended == FINE)
+            i, _, _, outcome = carry
+            return (i < n) & (outcome == FINE)
 
         def body(carry: Nest) -> Nest:
             i, now, slots, _ = carry
-            now, told, ended = one(now, k + i)
-            return tf.where(ended == FINE, i + 1, i), now, loops.write_slot(slots, i, told), ended
+            now, report, outcome = one(now, k + i)
+            return tf.where(outcome == FINE, i + 1, i), now, loops.write_slot(slots, i, report), outcome
 
         start = (tf.constant(0), now, loops.slots_for(example, most(now.hypers)), tf.constant(FINE))
-        count, now, slots, ended = loops.repeat(unfinished, body, start)
-        return now, loops.stack_slots(slots, example), count, ended
+        count, now, slots, outcome = loops.repeat(unfinished, body, start)
+        return now, loops.stack_slots(slots, example), count, outcome
 
     return run
 
 
 def unknown_score(best_by: str, numbers: Iterable[str]) -> ValueError:
-    """The error for a quantity by which no best can be chosen."""
+    """The error for a `best_by` that is not in the history."""
     return ValueError(f"best_by is '{best_by}', which is not in the history; choose one of {sorted(numbers)}.")
 
 
 def most(hypers: Hypers) -> int:
-    """The largest number of hyper-iterations in a call, by the memory that the hypers and hypergradients of all take."""
+    """The largest number of hyper-iterations in a call, limited by the memory for their hypers and hypergradients."""
     size = sum(2 * leaf.dtype.size * leaf.shape.num_elements() for leaf in hypers.values())
     return max(1, min(MOST, ROWS // max(1, size)))
 
 
-def _where(condition: tf.Tensor, some: Nest, others: Nest) -> Nest:
-    return nest.map(lambda a, b: tf.where(condition, a, b), some, others)
+def _where(condition: tf.Tensor, if_true: Nest, if_false: Nest) -> Nest:
+    return nest.map(lambda a, b: tf.where(condition, a, b), if_true, if_false)
 
 
 def _finite(arrays: Nest) -> tf.Tensor:

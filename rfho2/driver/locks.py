@@ -12,7 +12,7 @@ from rfho2.core import files
 
 try:
     import fcntl
-except ImportError:  # on Windows: nothing keeps a second process out there
+except ImportError:  # on Windows, where nothing keeps a second process out
     fcntl = None  # type: ignore[assignment]
 
 NAME = ".lock"
@@ -27,7 +27,7 @@ def held(directory: str | os.PathLike[str], argument: str) -> Iterator[None]:
     """Keeps other processes out of a directory, which is created if necessary.
 
     The operating system releases the lock when the process ends, however it ends, so that no stale lock can remain. The lock
-    file stays, and names its current or last owner. `argument` is that by which the user named the directory.
+    file stays, and names its current or last owner. `argument` is the name of the user's argument, for messages.
     """
     place = Path(directory)
     files.make_directory(place)

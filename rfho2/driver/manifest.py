@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: the SHA-256 of each of its files, and of the manifest itself, so that no damage goes unseen.
+"""The manifest of a checkpoint: the SHA-256 of each of its files, and of the manifest itself, to detect any damage.
 
 Plain lines, "<hash>  <file>", as `sha256sum` prints them; the last line has the hash of the lines above it.
 """
@@ -23,10 +23,10 @@ def write(place: Path, known: dict[str, str]) -> None:
     for path in files.files_below(place):
         name = path.relative_to(place).as_posix()
         if name not in all_files:
-            all_files[name] = files.digest(files.read(path))
+            all_files[name] = files.digest_bytes(files.read(path))
             files.flush(path)
     lines = "".join(f"{all_files[name]}  {name}\n" for name in sorted(all_files)).encode()
-    files.write(place / NAME, lines + f"{files.digest(lines)}  {ITSELF}\n".encode())
+    files.write(place / NAME, lines + f"{files.digest_bytes(lines)}  {ITSELF}\n".encode())
 
 
 def read(place: Path) -> dict[str, bytes]:
@@ -37,7 +37,7 @@ def read(place: Path) -> dict[str, bytes]:
             data = files.read(place / PurePosixPath(name))
         except OSError as error:
             raise DamageError(f"{name} cannot be read: {error}") from error
-        if files.digest(data) != expected:
+        if files.digest_bytes(data) != expected:
             raise DamageError(f"{name} has changed since it was written")
         contents[name] = data
     return contents
@@ -50,7 +50,7 @@ def _hashes(place: Path) -> dict[str, str]:
         raise DamageError(f"{NAME} cannot be read: {error}") from error
     above, _, last = data.rstrip(b"\n").rpartition(b"\n")
     lines = above + b"\n"
-    if last != f"{files.digest(lines)}  {ITSELF}".encode() or not data.endswith(b"\n"):
+    if last != f"{files.digest_bytes(lines)}  {ITSELF}".encode() or not data.endswith(b"\n"):
         raise DamageError(f"{NAME} has changed since it was written")
     pairs = [line.split("  ", 1) for line in lines.decode().splitlines()]
     return {name: hashed for hashed, name in pairs}

@@ -1,7 +1,7 @@
 """Whether the hypergradients of a run can be trusted: they have to predict how the objective changes with the hypers.
 
 Between two hyper-iterations, at hypers a and b, the objective changes by f(b) - f(a); by the trapezoidal rule that is
-(grad f(a) + grad f(b)) (b - a) / 2, up to the third power of b - a. All of these numbers are there anyway.
+(grad f(a) + grad f(b)) (b - a) / 2, up to the third power of b - a. All of these numbers are computed anyway.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from rfho2.hypergradients.engine import Engine, MethodEngine, Processes
 from rfho2.hypergradients.episodes import ParamsFunction
 from rfho2.problem import Problem
 
-EVERY = 10  # changes that are judged together: a single one may be an accident
+EVERY = 10  # changes that are checked together: a single one may be chance
 FEWEST = 3  # changes that are enough at the end of a run
 WRONG = 0.5  # the difference between a real and a predicted change, relative to the larger one, that counts as an error
 GROWTH = 1e3  # of the adjoint from the last step to the first: "orders of magnitude"
 ADVICE = (
     "Try a smaller learning rate, inner or hyper, or fewer steps; rf.reverse(problem, truncate=...), which leaves out early "
     "steps; rf.real_time(..., discount=...), which forgets them; or rf.HyperOptimizer(clip=...), which bounds the damage. "
-    "In rf.tune: fewer steps, a smaller hyper_rate, narrower ranges. The best hypers so far are kept all the same."
+    "In rf.tune: fewer steps, a smaller hyper_rate, narrower ranges. The best hypers so far are kept in any case."
 )
 
 
 class Change(NamedTuple):
-    """What the objective did between two hyper-iterations, and what the hypergradients say that it did."""
+    """The change of the objective between two hyper-iterations, and the change that the hypergradients predict."""
 
     real: float
     predicted: float
@@ -44,15 +44,15 @@ class Change(NamedTuple):
 
     @property
     def wrong(self) -> bool:
-        """Whether the hypergradients are wrong about it."""
+        """Whether the prediction is wrong."""
         return abs(self.real - self.predicted) > WRONG * self.size
 
 
-class Check:
-    """A callback that warns, once, of hypergradients that do not predict the objective, and of chaotic training.
+class PredictionMonitor:
+    """A callback that warns once about hypergradients that do not predict the objective, and about chaotic training.
 
-    The prediction is judged only if the objective is a function of the hypers alone (`repeats`). The adjoint of reverse mode
-    is judged if it is not.
+    The predictions are checked only if the objective is a function of the hypers alone (`repeats`). Otherwise the growth of
+    the adjoint in reverse mode is checked.
     """
 
     def __init__(self, engine: Engine, start: Nest):
@@ -61,11 +61,11 @@ class Check:
         self._repeats = repeats(engine, start)
         self._before: tuple[Hypers, HyperGradient] | None = None
         self._changes: list[Change] = []
-        self._due: list[list[Change]] = []  # changes to be judged together
+        self._due: list[list[Change]] = []  # changes to be checked together
         self._warned = not engine.afresh
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
-        """Looks at the change since the hyper-iteration before."""
+        """Records the change since the previous hyper-iteration."""
         if self._warned:
             return
         now = dict(hypers), hypergradient
@@ -78,13 +78,13 @@ class Check:
             self._judge()
 
     def on_end(self, result: Result) -> None:
-        """Looks at the changes that were not judged yet."""
+        """Checks the changes that have not been checked yet."""
         if not self._warned and len(self._changes) >= FEWEST:
             self._due.append(self._changes)
             self._judge()
 
     def _judge(self) -> None:
-        """Looks at the changes that are due, until one warning has been given."""
+        """Checks the changes that are due, until it has warned once."""
         due, self._due = self._due, []
         for changes in due:
             if self._before is not None:
@@ -122,7 +122,7 @@ def repeats(engine: Engine, start: Nest) -> bool:
 
 
 def change(before: tuple[Hypers, HyperGradient], now: tuple[Hypers, HyperGradient]) -> Change:
-    """From two hyper-iterations, each with its hypers."""
+    """The change between two hyper-iterations, each given by its hypers and hypergradient."""
     (a, first), (b, second) = before, now
     products = [
         np.vdot(np.asarray(first.grads[name], float) + np.asarray(second.grads[name], float), np.asarray(b[name] - a[name]))
@@ -150,7 +150,7 @@ def predicted(changes: list[Change], smallest: float) -> bool:
 
 
 def _smallest(hypergradient: HyperGradient) -> float:
-    """The square root of the precision: errors of thousands of steps add up."""
+    """The smallest change that counts; a square root of the precision, because errors of thousands of steps add up."""
     value = np.asarray(hypergradient.value)
     return float(np.sqrt(np.finfo(value.dtype).eps)) * abs(float(value))
 
@@ -160,9 +160,9 @@ def _message(changes: list[Change], growth: float) -> list[str]:
     real, expected = (sum(abs(getattr(c, field)) for c in changes) for field in Change._fields)
     if changes:
         parts.append(
-            f"the hypergradients do not predict what the objective does: {sum(c.wrong for c in changes)} of its last "
-            f"{len(changes)} changes are not what they predict. On average its changes have size {real / len(changes):.3g}, "
-            f"and the predictions {expected / len(changes):.3g}."
+            f"the hypergradients do not predict the objective: {sum(c.wrong for c in changes)} of its last {len(changes)} "
+            f"changes differ from the predictions. On average its changes have size {real / len(changes):.3g}, and the "
+            f"predictions {expected / len(changes):.3g}."
         )
     if growth > GROWTH:
         parts.append(
@@ -170,7 +170,7 @@ def _message(changes: list[Change], growth: float) -> list[str]:
             f"changes of the hypers change its result. {ADVICE}"
         )
     elif expected > 10 * real:
-        parts.append(f"Hypergradients far too large are a sign of chaotic training, or of too large updates. {ADVICE}")
+        parts.append(f"Hypergradients that are far too large are a sign of chaotic training, or of large updates. {ADVICE}")
     else:
         parts.append(
             "Either the updates are too large (try a smaller hyper learning rate), or training is not a deterministic, "

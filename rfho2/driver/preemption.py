@@ -29,7 +29,7 @@ def end(number: int, message: str = "") -> None:
 def noticed() -> Iterator[Callable[[], int | None]]:
     """Inside this context the first Ctrl-C or SIGTERM is only recorded; a second one ends the process at once.
 
-    Nothing changes outside the main thread, to which Python delivers no signals, and for signals that are ignored.
+    Nothing changes for ignored signals, nor in other threads than the main one, because Python delivers no signals to them.
 
     Yields:
       A function that returns the number of the recorded signal, or None.

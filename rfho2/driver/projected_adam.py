@@ -13,18 +13,18 @@ from rfho2.constraints.sets import Box, Constraint
 from rfho2.core.compiled import graph_function
 from rfho2.core.errors import unknown_hyper
 from rfho2.core.types import Hypers, Nest
-from rfho2.driver.checkpoint_store import digest
+from rfho2.driver.checkpoint_store import digest_arrays
 
 
 class HyperUpdate(NamedTuple):
-    """How hypers are updated: two pure functions, and the settings that checkpoints are compared by.
+    """An update rule for the hypers: two pure functions, and the settings by which checkpoints are compared.
 
     Attributes:
       init: hypers -> opt_state; rejects hypers that it cannot start from.
       update: (grads, opt_state, hypers) -> (hypers, opt_state). It is traced once where TensorFlow can trace it, so draw
-        random numbers with stateless ops, and keep what changes in opt_state.
+        random numbers with stateless ops, and keep everything that changes in opt_state.
       settings: plain values that describe it.
-      relative: whether the grads are divided by the size of the objective first, so that they are relative changes of it.
+      relative: whether the grads are first divided by the size of the objective, so that they are relative changes.
     """
 
     init: Callable[[Hypers], Nest]
@@ -63,8 +63,8 @@ def projected_adam(
         an entry changes by a factor: 0.1 is about 10 %.
       constraints: constraint sets by the name of the hyper; the other hypers are free.
       beta_1, beta_2, epsilon: as in Keras's Adam.
-      log_scale: names of hypers that move by factors, such as learning rates and regularisation strengths, whose size is not
-        known beforehand. Each entry starts above 0 and stays there; such a hyper is free, or in a `Box`.
+      log_scale: names of hypers that move by factors, such as learning rates and regularisation strengths, whose order of
+        magnitude is not known. Each entry starts above 0 and stays there; such a hyper is free, or in a `Box`.
 
     >>> import rfho2 as rf
     >>> optimizer = projected_adam(0.5, {"lr": rf.Box(0.0, 1.0)})
@@ -139,11 +139,11 @@ def _update(
 
 
 _shared_update = functools.lru_cache(64)(_update)
-"""The same function for optimisers that differ in their rates alone, so that what is compiled for one serves all."""
+"""The same function for optimisers that differ only in their rates, so that code compiled for one serves all."""
 
 
 def with_rate_scaled(opt_state: Nest, factor: float) -> Nest | None:
-    """The optimiser's state with scaled learning rates; None if the state, of a user's own optimiser, holds no rates."""
+    """The optimiser's state with scaled learning rates; None if the state, of a custom optimiser, holds no rates."""
     rates = getattr(opt_state, "learning_rate", None)
     return rates and opt_state._replace(learning_rate={name: rate * factor for name, rate in rates.items()})
 
@@ -155,8 +155,8 @@ def _check_log_scale(names: Sequence[str], constraints: Mapping[str, Constraint]
     for name in names:
         if name in constraints and not isinstance(constraints[name], Box):
             raise ValueError(
-                f"log_scale has '{name}', whose constraint is {constraints[name]}: a projection onto it can give 0, and "
-                f"factors never lead away from 0. Use rf.Box(low, high), leave '{name}' free, or leave it out of log_scale."
+                f"log_scale has '{name}', whose constraint is {constraints[name]}: a projection onto it can give 0, from "
+                f"which a factor cannot recover. Use rf.Box(low, high), leave '{name}' free, or leave it out of log_scale."
             )
 
 
@@ -166,13 +166,13 @@ def _check_positive(names: Sequence[str], hypers: Hypers) -> None:
     for name in names:
         if not np.all(np.asarray(hypers[name]) > 0):
             raise ValueError(
-                f"log_scale has '{name}', which starts at {np.min(hypers[name]):.6g}; what moves by factors has to start "
+                f"log_scale has '{name}', which starts at {np.min(hypers[name]):.6g}; on the log scale a hyper has to start "
                 f"above 0. Start it at a small positive number, or leave '{name}' out of log_scale."
             )
 
 
 def _multiplied(hyper: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-    """hyper exp(step), kept from underflowing to 0, which no factor leads away from."""
+    """hyper exp(step), kept from underflowing to 0, from which a factor cannot recover."""
     return tf.maximum(hyper * tf.exp(step), np.finfo(hyper.dtype.as_numpy_dtype).tiny)
 
 
@@ -182,7 +182,7 @@ def _described(constraint: Constraint) -> str:
     bare = type(constraint).__repr__ is object.__repr__
     text = f"{type(constraint).__qualname__}({fields})" if bare else repr(constraint)
     arrays = [value for value in fields.values() if np.ndim(value)]
-    return f"{text} #{digest(arrays)}" if arrays else text
+    return f"{text} #{digest_arrays(arrays)}" if arrays else text
 
 
 def _check_names(argument: str, names: Iterable[str], hypers: Hypers) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rfho2.core import errors, nest, rows
 from rfho2.core.types import Hypers, Result
-from rfho2.driver.calls import Called
+from rfho2.driver.calls import CallResult
 from rfho2.driver.iteration import SPOILED
 from rfho2.driver.projected_adam import HyperUpdate, with_rate_scaled
 from rfho2.driver.run_state import RunState
@@ -19,31 +19,36 @@ Retry = Callable[[Hypers], Hypers]
 """hypers that diverged -> hypers with which to repeat the same hyper-iteration."""
 
 MOST = 10  # setbacks in a row after which a run gives up
+FIRST = "No earlier hyper-iteration finished."
 PATIENCE = 2  # setbacks in a row after which a value above the limit is accepted as it is
 
 
 def retry_from(
-    now: RunState, error: errors.DivergenceError, how: str | Retry, engine: Engine, optimizer: HyperUpdate
+    now: RunState, error: errors.DivergenceError, on_divergence: str | Retry, engine: Engine, optimizer: HyperUpdate
 ) -> RunState | None:
     """The state from which to repeat hyper-iteration k with other hypers; None if there is nothing left to try.
 
     Args:
       now: the state before the hyper-iteration that diverged.
       error: the divergence.
-      how: `on_divergence` of `rf.HyperOptimizer`.
+      on_divergence: that of `rf.HyperOptimizer`.
       engine, optimizer: those of the driver.
     """
-    if how == "raise" or now.in_a_row >= MOST:
+    if on_divergence == "raise" or now.in_a_row >= MOST:
         return None
-    back = _with_given_hypers(now, error, how, engine, optimizer) if callable(how) else _with_half_the_rate(now, optimizer)
-    return back and back._replace(setbacks=(*now.setbacks, error.what), in_a_row=max(back.in_a_row, now.in_a_row + 1))
+    retry = (
+        _with_given_hypers(now, error, on_divergence, engine, optimizer)
+        if callable(on_divergence)
+        else _with_half_the_rate(now, optimizer)
+    )
+    return retry and retry._replace(setbacks=(*now.setbacks, error.what), in_a_row=max(retry.in_a_row, now.in_a_row + 1))
 
 
 def _with_given_hypers(
-    now: RunState, error: errors.DivergenceError, how: Retry, engine: Engine, optimizer: HyperUpdate
+    now: RunState, error: errors.DivergenceError, on_divergence: Retry, engine: Engine, optimizer: HyperUpdate
 ) -> RunState | None:
     """Repeats with the hypers that the user's function returns."""
-    hypers = errors.checked_hypers(how(now.hypers), nest.flatten(now.state))
+    hypers = errors.checked_hypers(on_divergence(now.hypers), nest.flatten(now.state))
     if all(np.array_equal(hypers[name], now.hypers[name]) for name in hypers):  # the result would be the same
         return now._replace(in_a_row=PATIENCE) if error.finite else None
     # The optimiser's moments, and in real time Z, contain what led to the divergence.
@@ -63,15 +68,15 @@ def _with_half_the_rate(now: RunState, optimizer: HyperUpdate) -> RunState | Non
     return now._replace(hypers=hypers, opt_state=opt_state, good=good)
 
 
-def diverged(now: RunState, called: Called, limit: float) -> errors.DivergenceError:
-    """The error for the hyper-iteration that did not end well; `now` is the state before it."""
-    assert called.failed is not None
-    hypergradient, numbers = called.failed.hypergradient, called.failed.numbers
+def diverged(now: RunState, call: CallResult, limit: float) -> errors.DivergenceError:
+    """The error for the hyper-iteration that failed; `now` is the state before it."""
+    assert call.failed is not None
+    hypergradient, numbers = call.failed.hypergradient, call.failed.numbers
     grads = {f"hypergradient of {name}": grad for name, grad in hypergradient.grads.items()}
     norms = {rows.norm_name(name): norm for name, norm in hypergradient.norms.items()}
     values = {name: number for name, number in numbers.items() if name.partition("/")[0] == "value"}
-    first = {"optimiser's state": np.inf} if called.ended == SPOILED else values
-    return divergence(now.k, {**first, **grads, **norms}, now.result, np.inf if called.ended == SPOILED else limit)
+    first = {"optimiser's state": np.inf} if call.outcome == SPOILED else values
+    return divergence(now.k, {**first, **grads, **norms}, now.result, np.inf if call.outcome == SPOILED else limit)
 
 
 def divergence(
@@ -85,11 +90,11 @@ def divergence(
     bad = [name for name, norm in norms.items() if not np.isfinite(norm)]
     wrong = f"not finite: {', '.join(bad)}" if bad else f"the value exceeds the limit, {limit:.6g}"
     shown = ", ".join(f"{name}: {norm:.6g}" for name, norm in norms.items())
-    kept = f"Everything up to hyper-iteration {iteration - 1} is kept in .result." if iteration else "It was the first."
+    completed = f"Everything up to hyper-iteration {iteration - 1} is kept in .result." if iteration else FIRST
     what = f"hyper-iteration {iteration}: {wrong}. Norms: {shown}."
     value = [norm for name, norm in norms.items() if name.startswith("value")]
-    back = (
-        "Only the way back through the training is not finite. Either the data have NaN or infinity, which a ReLU can hide "
+    advice = (
+        "The objective is finite; the backward pass is not. Either the data have NaN or infinity, which a ReLU can hide "
         "from the value; or the adjoint overflows. Forward mode has no adjoint: rf.forward(problem), rf.real_time(..., "
         "mode='forward') or rf.tune(..., method='forward'). With Adam, a larger epsilon (1e-3) helps if some weight has "
         "never had a gradient (an embedding without data). "
@@ -97,9 +102,9 @@ def divergence(
         else ""
     )
     return errors.DivergenceError(
-        f"{what} {back}Try a smaller inner learning rate or an upper bound on it (rf.Box), a smaller hyper learning rate, "
+        f"{what} {advice}Try a smaller inner learning rate or an upper bound on it (rf.Box), a smaller hyper learning rate, "
         f"fewer steps, or float64; look for log(0), 0/0 and sqrt at 0 in the loss, for NaN or infinity in data and hypers, "
-        f"and for labels out of range. {kept}",
+        f"and for labels out of range. {completed}",
         iteration,
         result,
         not bad,
@@ -113,7 +118,7 @@ def with_story(error: errors.DivergenceError, setbacks: tuple[str, ...]) -> erro
         return error
     story = "\n".join(f"  {number}. {text}" for number, text in enumerate(setbacks, 1))
     return errors.DivergenceError(
-        f"{error} The run had backed off {len(setbacks)} times before:\n{story}",
+        f"{error} The run had recovered {len(setbacks)} times before:\n{story}",
         error.iteration,
         error.result,
         error.finite,

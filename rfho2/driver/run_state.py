@@ -36,7 +36,7 @@ class RunState(NamedTuple):
 
     @property
     def result(self) -> Result:
-        """What a run that ends in this state returns."""
+        """The result of a run that ends in this state."""
         return Result(self.hypers, self.state, self.history, self.best)
 
     def arrays(self) -> Nest:

@@ -21,7 +21,7 @@ class AdagradState(NamedTuple):
 def adagrad(
     loss: Loss, learning_rate: Setting, initial_accumulator_value: Setting = 0.1, epsilon: Setting = 1e-7
 ) -> Dynamics:
-    """Adagrad as in Keras: epsilon stands inside the root.
+    """Adagrad, in Keras's form: epsilon is added inside the root.
 
     v_0 = initial_accumulator_value,  v_t = v_{t-1} + g_t^2
     w_t = w_{t-1} - eta g_t / sqrt(v_t + epsilon)
@@ -29,7 +29,7 @@ def adagrad(
     Args:
       loss: (params, hypers, batch) -> scalar, J_t; g_t is its gradient.
       learning_rate: eta.
-      initial_accumulator_value: v_0, which damps the first steps; a hyper here makes s_0 depend on the hypers.
+      initial_accumulator_value: v_0, which damps the first steps; if it is a hyper, s_0 depends on the hypers.
       epsilon: keeps the root away from 0.
 
     >>> dynamics = adagrad(lambda w, hypers, batch: w**2, learning_rate=0.5, initial_accumulator_value=0.0)

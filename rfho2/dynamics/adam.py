@@ -30,7 +30,7 @@ def adam(
 
     Where a gradient has always been 0 (a dead unit), the derivative of sqrt(v) is taken to be 0, its limit there. The slope
     of the step there is eta / epsilon: with a penalty on a weight that is 0 and gets no data, the adjoint grows by a large
-    factor at each step and overflows in reverse mode, unless epsilon is larger (1e-3); forward mode is not concerned.
+    factor at each step and overflows in reverse mode, unless epsilon is larger (1e-3); forward mode is not affected.
 
     Args:
       loss: (params, hypers, batch) -> scalar, J_t; g_t is its gradient.

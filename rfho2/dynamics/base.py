@@ -27,11 +27,12 @@ class Dynamics(NamedTuple):
       step: (state, hypers, batch, t) -> state, a pure function; t = 0, 1, ... is an int32 scalar.
       params: state -> params, the part that the objective is evaluated on.
 
-    The steps of the library's own optimisers have two attributes beside: `step.replay` makes reverse mode cheaper, and
+    The steps of the library's optimisers have two further attributes: `step.replay` makes reverse mode cheaper, and
     `step.gradient` gives `rf.implicit` the stationarity condition: (params, hypers, batch, t) -> the gradient that is zero
-    at the solution. A step that wraps another one has neither unless you attach them again; everything then still works,
-    but slower, and with the condition that the step repeats its state. Attach `step.gradient` to a step of your own that is
-    not differentiable where it stands still, such as one of conjugate gradients or L-BFGS.
+    at the solution. A step that wraps another one has neither unless you attach them again. Everything then still works, but
+    reverse mode is slower, and the condition of `rf.implicit` is that a step leaves the state unchanged. Attach
+    `step.gradient` to a custom step that is not differentiable at its fixed point, such as a step of conjugate gradients or
+    L-BFGS.
 
     >>> halve = Dynamics(lambda w, h: w, lambda w, h, batch, t: w - h["rate"] * w, lambda w: w)
     >>> halve.step(tf.constant(4.0), {"rate": tf.constant(0.5)}, None, tf.constant(0)).numpy().item()
@@ -51,8 +52,8 @@ def with_replay(step: Callable[..., Nest], replay: Replay) -> Callable[..., Nest
     """Attaches to a step the cheaper version that reverse mode replays, as `step.replay`.
 
     The replay substitutes parts of the known result for what it computes (`substitute_value`), so that the compiler drops
-    the operations that only those values needed. As an attribute of the step it cannot be left behind when the step is
-    replaced.
+    the operations that only those values needed. Because it is an attribute of the step, no stale
+    replay can remain when the step is replaced.
     """
     step.replay = replay  # type: ignore[attr-defined]
     return step
@@ -64,11 +65,11 @@ def replay_of(dynamics: Dynamics) -> Replay | None:
 
 
 Gradient = Callable[[Nest, Hypers, Nest, tf.Tensor], Nest]
-"""(params, hypers, batch, t) -> the gradient of the training loss, which is zero where the training ends."""
+"""(params, hypers, batch, t) -> the gradient of the training loss, which is zero where the training converges."""
 
 
 def with_gradient(step: Callable[..., Nest], loss: Loss) -> Callable[..., Nest]:
-    """Attaches to a step the gradient of its loss, as `step.gradient`: where it is zero, the step stands still."""
+    """Attaches to a step the gradient of its loss, as `step.gradient`: it is zero where the training has converged."""
     step.gradient = lambda params, hypers, batch, t: gradient(loss, params, hypers, batch)  # type: ignore[attr-defined]
     return step
 

@@ -22,7 +22,7 @@ def as_engine(engine: Any) -> Engine:
 
 
 class Adapter(Engine):
-    """Gives an engine of the user's the defaults of `Engine`, for what it lacks."""
+    """Wraps a custom engine, and gives it the defaults of `Engine` for what it lacks."""
 
     def __init__(self, engine: Any):
         super().__init__(engine.problem, engine.settings)
@@ -36,7 +36,7 @@ class Adapter(Engine):
         return self._with_norms(self._engine(params, hypers, k))
 
     def start(self, params: Nest, hypers: Hypers) -> Any:
-        """What the first hyper-iteration starts from."""
+        """The carry from which the first hyper-iteration starts."""
         return self._engine.start(params, hypers)
 
     def initial_state(self, params: Nest, hypers: Hypers) -> Nest:

@@ -20,12 +20,12 @@ def average(engine: Engine, n: int, together: bool = False) -> MethodEngine:
 
     value = 1/n sum over i of E_i,  grad = 1/n sum over i of grad E_i
 
-    Training batches `(t, k)`, validation batches and a function k -> params all receive the number of the episode in the
-    place of k; what does not depend on it is the same in all of them. `state` is that of the last episode, and norms are
-    means. Use it to learn an initialisation over many tasks, or hypers that are good for every random seed.
+    Training batches `(t, k)`, validation batches and a function k -> params all receive the number of the episode in
+    place of k; whatever does not depend on it is the same in all episodes. `state` is that of the last episode, and norms
+    are means. Use it to learn an initialisation over many tasks, or hypers that are good for every random seed.
 
     Args:
-      engine: `rf.reverse(problem)`, `rf.forward(problem)` or `rf.implicit(problem)`; with its `jit_compile`.
+      engine: `rf.reverse(problem)`, `rf.forward(problem)` or `rf.implicit(problem)`; its `jit_compile` applies.
       n: episodes in each hyper-iteration.
       together: False computes them one after the other, in the memory of one. True vectorises each training step over the
         episodes: memory for n, and faster where one episode alone leaves the machine idle, as small networks do. With
@@ -52,13 +52,13 @@ def average(engine: Engine, n: int, together: bool = False) -> MethodEngine:
     if type(engine) is not MethodEngine or type(engine.processes) is not Processes:
         raise TypeError(
             f"engine is {type(engine).__name__}; pass rf.reverse(problem), rf.forward(problem) or rf.implicit(problem). In "
-            f"the place of rf.auto pass the engine that print(rf.plan(...)) names; on a mesh, average first: "
+            f"place of rf.auto, pass the engine that print(rf.plan(...)) names; on a mesh, average first: "
             f"rf.distribute.on_mesh(rf.average(engine, n), mesh)."
         )
     settings = {"method": "average", "n": n, "together": together, "engine": dict(engine.settings)}
     settings |= {"steps": engine.problem.steps, "jit_compile": engine.settings["jit_compile"]}
-    how, make = _all_together if together else _one_after_the_other, engine.make
-    return MethodEngine(engine.problem, settings, lambda *args: how(make, n, *args), afresh=True)
+    averaged, make = _all_together if together else _one_after_the_other, engine.make
+    return MethodEngine(engine.problem, settings, lambda *args: averaged(make, n, *args), afresh=True)
 
 
 def _one_after_the_other(make: Make, n: int, problem: Problem, params: Nest, hypers: Hypers) -> Method:
@@ -70,7 +70,7 @@ def _one_after_the_other(make: Make, n: int, problem: Problem, params: Nest, hyp
         return stack(lambda episode: single.params_at(function, episode), k, n)
 
     def mean(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
-        # A function of its own, so that the sums can be started at 0 without tracing an episode twice.
+        # A separate function, so that the sums can start at 0 without tracing an episode twice.
         @tf.function(autograph=False)
         def episode(i: tf.Tensor) -> HyperGradient:
             start = nest.map(lambda leaf: leaf[i], params.each) if isinstance(params, Stacked) else params

@@ -23,7 +23,7 @@ Step = Callable[[Nest, tf.Tensor], Nest]
 """(s_t, t) -> s_{t+1}."""
 
 
-class Kept(NamedTuple):
+class SavedStates(NamedTuple):
     """The slots with their states and times, and the end of the training, whose slot is one past the last full one."""
 
     slots: loops.Slots
@@ -74,19 +74,19 @@ def distance(table: tf.Tensor, length: tf.Tensor, slots: tf.Tensor) -> tf.Tensor
     return tf.minimum(tf.gather(row, runs - 1), length - tf.gather(below, runs - 1))
 
 
-def record(step: Step, state: Nest, start: int, steps: int, slots: int) -> tuple[Kept, Nest]:
-    """Runs all the steps and saves states along the way; returns (kept, last state)."""
+def record(step: Step, state: Nest, start: int, steps: int, slots: int) -> tuple[SavedStates, Nest]:
+    """Runs all the steps and saves states along the way; returns (saved states, last state)."""
     first = Place(state, tf.constant(start), tf.constant(0))
     empty = loops.slots_for(first[:2], slots)
-    kept = Kept(*_walk(step, empty, first, tf.constant(start + steps), _table(steps, slots), slots))
-    return kept, kept.end.state
+    saved = SavedStates(*_walk(step, empty, first, tf.constant(start + steps), _table(steps, slots), slots))
+    return saved, saved.end.state
 
 
 def fold_back(
     step: Step,
     body: Callable[[Nest, Nest, tf.Tensor], Nest],
     carry: Nest,
-    kept: Kept,
+    saved: SavedStates,
     start: int,
     steps: int,
     slots: int,
@@ -97,25 +97,25 @@ def fold_back(
     def back(everything: tuple[Nest, loops.Slots, tf.Tensor], i: tf.Tensor) -> tuple[Nest, loops.Slots, tf.Tensor]:
         carry, full, slot = everything
         t = start + steps - 1 - i
-        state, time = loops.read_slot(full, slot - 1, kept.end[:2])
+        state, time = loops.read_slot(full, slot - 1, saved.end[:2])
         full, place = _walk(step, full, Place(state, time, slot - 1), t, table, slots)
         return body(carry, place.state, t), full, place.slot
 
-    return loops.fold(back, (carry, kept.slots, kept.end.slot), 0, steps)[0]
+    return loops.fold(back, (carry, saved.slots, saved.end.slot), 0, steps)[0]
 
 
 def _walk(
-    step: Step, kept: loops.Slots, place: Place, end: tf.Tensor, table: tf.Tensor, slots: int
+    step: Step, full: loops.Slots, place: Place, end: tf.Tensor, table: tf.Tensor, slots: int
 ) -> tuple[loops.Slots, Place]:
-    """Runs from a place to the time `end` and saves what the schedule demands; every place is saved when it is left."""
+    """Runs from a place to time `end` and saves the states that the schedule demands; a place is saved when it is left."""
 
     def onward(everything: tuple[loops.Slots, Place]) -> tuple[loops.Slots, Place]:
-        kept, (state, t, slot) = everything
-        kept = loops.write_slot(kept, slot, (state, t))
+        full, (state, t, slot) = everything
+        full = loops.write_slot(full, slot, (state, t))
         steps = distance(table, end - t + 1, slots - slot)
-        return kept, Place(loops.fold(step, renewed(state), t, steps), t + steps, slot + 1)
+        return full, Place(loops.fold(step, renewed(state), t, steps), t + steps, slot + 1)
 
-    slots_now = tuple(array.identity() for array in kept)
+    slots_now = tuple(array.identity() for array in full)
     return loops.repeat(lambda everything: everything[1].t < end, onward, (slots_now, renewed(place)))
 
 

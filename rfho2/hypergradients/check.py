@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from rfho2.core import errors, nest
 from rfho2.core.types import Hypers, Nest
-from rfho2.hypergradients.check_engine import check_same_problem, examined
+from rfho2.hypergradients.check_engine import check_same_problem, compare_engine
 from rfho2.hypergradients.differences import FLOOR, compare, difference, response
 from rfho2.hypergradients.engine import Engine
 from rfho2.hypergradients.forward import forward
@@ -82,8 +82,8 @@ def check_hypergradient(
       params, hypers: in float64, like the data; differences in float32 would be meaningless.
       rtol: largest relative error that counts as agreement.
       seed: of the random directions along which hypers with more than ten entries are checked.
-      engine: an engine of this problem to check as well. The reference of `rf.implicit` is differences of the training
-        continued until it stands still; its error may be ten times its linear residual.
+      engine: an engine of this problem to check as well. The reference for `rf.implicit` is differences of the
+        training continued until it converges; the error may be ten times the linear residual.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: tf.reduce_sum(hypers["scale"] * tf.cos(w))
@@ -118,7 +118,7 @@ def check_hypergradient(
 
     worst = compare(problem, value, hypers, [by_mode.grads for by_mode in engines], rng)
     table = [Row(name, numbers[0], numbers[1], numbers[2], error) for name, (numbers, error) in worst.items()]
-    checked = None if engine is None else examined(engine, params, hypers, rtol, seed)
+    checked = None if engine is None else compare_engine(engine, params, hypers, rtol, seed)
     if checked is not None:
         table = [Row(*row[:5], *checked.columns[row.hyper]) for row in table]
     step_error, step_culprit = _step_error(problem, params, hypers, rng)

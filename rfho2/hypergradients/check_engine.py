@@ -17,27 +17,27 @@ from rfho2.problem import Problem
 RESIDUALS = 10.0  # times the linear residual: the error that an implicit hypergradient may have
 
 
-class Examined(NamedTuple):
-    """By hyper: the engine's derivative, the difference that it is compared with, and the error; and what is wrong."""
+class EngineComparison(NamedTuple):
+    """For each hyper, the engine's derivative, the difference it is compared with and the error; and what is wrong."""
 
     columns: dict[str, tuple[float, float, float]]
     message: str
 
 
-def examined(engine: Engine, params: Nest, hypers: Hypers, rtol: float, seed: int) -> Examined:
+def compare_engine(engine: Engine, params: Nest, hypers: Hypers, rtol: float, seed: int) -> EngineComparison:
     """Compares the hypergradient of an engine with central differences.
 
-    Differences are taken of E(s_T); of E after the first hyper-batch for an engine in real time; of E after a training that
-    goes on until it stands still for `rf.implicit`.
+    The differences are those of E(s_T); for real time, of E after the first hyper-batch; for `rf.implicit`, of E after a
+    training that continues until it converges.
     """
-    found = engine(params, hypers)
+    hypergradient = engine(params, hypers)
     value, limit = _reference(engine, params), rtol
     if engine.settings.get("method") == "implicit":
-        limit = max(rtol, RESIDUALS * float(found.norms["linear residual"]))
-    worst = compare(engine.problem, value, hypers, [found.grads], np.random.default_rng(seed))
+        limit = max(rtol, RESIDUALS * float(hypergradient.norms["linear residual"]))
+    worst = compare(engine.problem, value, hypers, [hypergradient.grads], np.random.default_rng(seed))
     columns = {name: (numbers[0], numbers[1], error) for name, (numbers, error) in worst.items()}
     wrong = [name for name, (_, _, error) in columns.items() if not error <= limit]
-    return Examined(columns, _message(engine, found.norms, wrong, limit) if wrong else "")
+    return EngineComparison(columns, _message(engine, hypergradient.norms, wrong, limit) if wrong else "")
 
 
 def _reference(engine: Engine, params: Nest) -> Callable[[Hypers], dict[str, float]]:
@@ -49,13 +49,14 @@ def _reference(engine: Engine, params: Nest) -> Callable[[Hypers], dict[str, flo
 
 
 def _message(engine: Engine, norms: Norms, wrong: list[str], limit: float) -> str:
-    text = f"the engine, {engine.settings.get('method')}, differs from differences for {', '.join(wrong)}: see the table."
-    if engine.settings.get("method") != "implicit":
+    method = engine.settings.get("method")
+    text = f"the engine, {method}, disagrees with finite differences for {', '.join(wrong)}: see the table."
+    if method != "implicit":
         return text
     residual, unsettled = (float(norms[name]) for name in ("linear residual", "unsettled"))
     return (
-        f"{text} Up to {limit:.1e} was allowed, by its linear residual of {residual:.1e}. Its training was "
-        f"{100 * unsettled:.2g} % of the objective away from a solution: use more steps if that is much."
+        f"{text} Errors up to {limit:.1e} are allowed, given its linear residual of {residual:.1e}. Its training was "
+        f"{100 * unsettled:.2g} % of the objective away from a solution: use more steps if that is too much."
     )
 
 

@@ -32,7 +32,7 @@ class Condition(NamedTuple):
     sign: float
 
     def dynamics(self, problem: Problem) -> Dynamics:
-        """The problem's dynamics with the point in the place of the state, for the derivatives of objectives."""
+        """The problem's dynamics with the point in place of the state, for the derivatives of objectives."""
         if self.name == "step":
             return problem.dynamics
         return problem.dynamics._replace(params=lambda params: params)

@@ -17,7 +17,7 @@ ENTRIES = 10  # hypers up to this size are checked entry by entry, larger ones a
 DIRECTIONS = 5
 SCALES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # difference steps, relative to the hyper
 LEAST = 1e-4  # smaller hypers count as this size: steps proportional to 1e-10 would measure rounding
-LONGEST = 100  # trainings: how long to wait until a training stands still
+LONGEST = 100  # how long a training is continued until it converges, in multiples of T
 STILL = 1e-15  # the relative change of a state in one step that counts as none
 FLOOR = 1e-9  # relative to the value: smaller derivatives are lost in the rounding errors of differences
 
@@ -109,7 +109,7 @@ def response(problem: Problem, params: Nest) -> Callable[[Hypers], dict[str, flo
 
 
 def solved_response(problem: Problem, params: Nest) -> Callable[[Hypers], dict[str, float]]:
-    """hypers -> the value of each objective after a training that continues until it stands still, or `LONGEST` T steps."""
+    """hypers -> the value of each objective after a training that continues until it converges, or for `LONGEST` T steps."""
 
     @tf.function(autograph=False)
     def train(hypers: Hypers) -> list[tf.Tensor]:

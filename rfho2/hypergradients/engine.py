@@ -20,7 +20,7 @@ from rfho2.hypergradients.method import Method
 from rfho2.hypergradients.probe import probe
 from rfho2.problem import Problem
 
-PROGRAMS = 8  # that an engine keeps, one for each optimiser that drives it
+PROGRAMS = 8  # compiled programs that an engine keeps, one for each optimiser that drives it
 
 Make = Callable[[Problem, Nest, Hypers], Method]
 """(problem, params, hypers) -> the method; most do not depend on the params and hypers of the first call."""
@@ -55,7 +55,7 @@ class Engine(ABC):
 
     @abstractmethod
     def start(self, params: Nest, hypers: Hypers) -> Any:
-        """What the first hyper-iteration starts from."""
+        """The carry from which the first hyper-iteration starts."""
 
     @abstractmethod
     def advance(self, carry: Any, hypers: Hypers, k: int | tf.Tensor) -> tuple[HyperGradient, Any]:
@@ -104,7 +104,7 @@ class Engine(ABC):
         return True
 
     def agreed(self, own: Signal) -> Signal:
-        """The signal that ends the run, from that of this process; on a mesh the processes agree on one."""
+        """The signal that ends the run, given that of this process, `own`; on a mesh the processes agree on one."""
         return own
 
     @property
@@ -125,12 +125,12 @@ class Engine(ABC):
 
 
 class Processes:
-    """Where an engine runs: in this process alone. `distribute/` has other places."""
+    """Where an engine runs: in this process alone. Subclasses in `distribute/` run it in several."""
 
     writes = True
 
     def agreed(self, own: Signal) -> Signal:
-        """The signal on which all processes agree, from that of this process."""
+        """The signal on which all processes agree, given that of this process, `own`."""
         return own
 
     def over(self, function: Compiled) -> Callable[..., Any]:
@@ -149,7 +149,7 @@ class MethodEngine(Engine):
       processes: where it runs.
 
     Attributes:
-      graph_until: training steps that run as a plain graph, because compiling would not pay yet.
+      graph_until: training steps that run as a plain graph, because compiling is not worthwhile yet.
       put_back: batches of a stream that were read for a hyper-iteration that could not be computed.
     """
 
@@ -168,7 +168,7 @@ class MethodEngine(Engine):
         self._advance = self.processes.over(self._compiled)
         self._first = Compiled(self._first_iteration, settings.get("jit_compile"))
         self._start = self.processes.over(Compiled(lambda *args: self.method(*args).start(*args), jit_compile=False))
-        # Never by XLA, which draws other random numbers than the graph, and on a CPU far more slowly.
+        # Never under XLA, which draws different random numbers from the graph, and far more slowly on a CPU.
         self._params_at = graph_function(lambda function, k: self.method(function, {}).params_at(function, k))
         self._programs: dict[Any, Compiled] = {}
         self.put_back: list[Nest] = []
@@ -179,10 +179,10 @@ class MethodEngine(Engine):
         return result, () if self.afresh else carry
 
     def _first_iteration(self, params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
-        """From the start, in one program: what is carried to the next hyper-iteration need not leave it."""
+        """The first hyper-iteration in one program, from which the carry for the next one need not be returned."""
         method = self.method(params, hypers)
-        found, carry = method.advance(method.start(params, hypers), hypers, loops.unknown(k), ())
-        return found._replace(state=carry.state)
+        hypergradient, carry = method.advance(method.start(params, hypers), hypers, loops.unknown(k), ())
+        return hypergradient._replace(state=carry.state)
 
     def method(self, params: Nest, hypers: Hypers) -> Method:
         """The method, made if this is the first call."""
@@ -223,12 +223,12 @@ class MethodEngine(Engine):
             carry = episodes.carried(params, first) if self.afresh else self._start(first, hypers)
             return warn_unless_finite(self._advanced(carry, hypers, k)[0])
         self.use(self._first)
-        found = self._first(first, hypers, k)
-        self.report(k, found.norms)
-        return warn_unless_finite(found)
+        hypergradient = self._first(first, hypers, k)
+        self.report(k, hypergradient.norms)
+        return warn_unless_finite(hypergradient)
 
     def start(self, params: Nest, hypers: Hypers) -> Any:
-        """What the first hyper-iteration starts from."""
+        """The carry from which the first hyper-iteration starts."""
         first, hypers = self.validated(params, hypers)
         return episodes.carried(params, first) if self.afresh else self._start(first, hypers)
 
@@ -249,7 +249,7 @@ class MethodEngine(Engine):
         return hypergradient, new
 
     def report(self, k: int | tf.Tensor, norms: Norms) -> None:
-        """Looks at the norms of hyper-iteration k, if they have values already."""
+        """Passes the norms of hyper-iteration k to the method, if they have values already."""
         if tf.executing_eagerly() and self._method is not None:
             self._norms = norms
             self._method.report(int(k), norms)
@@ -285,7 +285,7 @@ class MethodEngine(Engine):
 
 
 def warn_unless_finite(hypergradient: HyperGradient) -> HyperGradient:
-    """The hypergradient itself, with a warning if it is useless; `rf.HyperOptimizer`, which calls `advance`, raises."""
+    """The hypergradient, with a warning unless it is finite; `rf.HyperOptimizer`, which calls `advance`, raises an error."""
     if tf.executing_eagerly():
         value = hypergradient.value if isinstance(hypergradient.value, dict) else {"": hypergradient.value}
         named = {f"the value {name}".strip(): v for name, v in value.items()}

@@ -14,9 +14,9 @@ from rfho2.core.types import Nest
 
 @dataclass(frozen=True)
 class ParamsFunction:
-    """A pure function k -> params in the place of params.
+    """A pure function k -> params in place of params.
 
-    To TensorFlow it is a nest without leaves: a checkpoint stores nothing of it, and what is compiled for it is traced once.
+    To TensorFlow it is a nest without leaves: a checkpoint stores nothing of it, and a function of it is traced once.
 
     Attributes:
       function: k -> params, where k is an int32 scalar.
@@ -48,7 +48,7 @@ def params_at(params: Nest | Callable[[tf.Tensor], Nest], k: int | tf.Tensor) ->
 
 
 def carried(params: Nest | Callable[[tf.Tensor], Nest], first: Nest) -> Nest:
-    """What every hyper-iteration starts from: the params, or the function of them.
+    """The start of every hyper-iteration: the params, or the function k -> params.
 
     Args:
       params: as the user passed them.
@@ -60,5 +60,5 @@ def carried(params: Nest | Callable[[tf.Tensor], Nest], first: Nest) -> Nest:
 
 
 def example(params: Nest) -> Nest:
-    """Something of the params' dtype."""
+    """A value of the params' dtype."""
     return tf.TensorSpec([], params.dtype) if isinstance(params, ParamsFunction) else params

@@ -24,7 +24,7 @@ def forward(problem: Problem, chunk: int | None = None, jit_compile: bool | None
       chunk: columns of Z to push together, which takes memory for about twice as many states. The training is repeated
         m / chunk times, rounded up, which costs little once the columns of a chunk outweigh it. None divides the columns
         into chunks of equal size, at most 64.
-      jit_compile: None tries XLA, except for convolutions on a CPU, and falls back to the graph; True or False insists.
+      jit_compile: None tries XLA, except for convolutions on a CPU, and falls back to the graph; True or False decides.
 
     Returns:
       An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state, norms)`.

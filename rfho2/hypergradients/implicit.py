@@ -13,7 +13,7 @@ from rfho2.hypergradients.conditions import condition_of
 from rfho2.hypergradients.engine import MethodEngine
 from rfho2.hypergradients.method import Method, from_the_start
 from rfho2.hypergradients.reverse import pull_back
-from rfho2.hypergradients.solution import How, Schedule, differentiate, value_at
+from rfho2.hypergradients.solution import ImplicitOptions, Schedule, differentiate, value_at
 from rfho2.hypergradients.together import spread
 from rfho2.hypergradients.unsettled import Reporter
 from rfho2.problem import Problem
@@ -35,7 +35,7 @@ def implicit(
     *,
     single_loop: bool = False,
 ) -> MethodEngine:
-    """Hypergradients at the solution of the training: memory for a few states and time for a few products, whatever T.
+    """Hypergradients at the solution of the training: memory for a few states and time for a few products, independent of T.
 
     condition "gradient": grad J(w) = 0,  H v = dE/dw,  grad = -v^T d(grad J)/d hypers + dE/d hypers
     condition "step": s = Phi(s),  (I - A)^T v = dE/ds,  grad = v^T dPhi/d hypers + dE/d hypers
@@ -46,25 +46,25 @@ def implicit(
 
     Args:
       problem: `steps` is the largest number of training steps; with `warm_start`, of each hyper-iteration.
-      condition: "gradient" does not see the optimiser, and so fits all of rfho2's but `adamw`; "step" fits any step that
-        converges to a fixed point: projected or proximal gradients, equilibrium models, a step of your own. "auto" is
-        "gradient" where the step has one.
+      condition: "gradient" is independent of the optimiser, and works with all but `adamw`; "step" works with any step that
+        converges to a fixed point: projected or proximal gradients, equilibrium models, custom steps. "auto" is "gradient"
+        where the step has one.
       solver: "cg" needs a symmetric matrix, which "gradient" has; "bicgstab" solves with any; "normal" is slower and
-        steadier, and needs forward mode with "step"; "fixed_point" sums `iterations` terms of the Neumann series: 1 is
-        one-step differentiation, few look back as many steps. "auto" is "cg" for "gradient" and "bicgstab" for "step".
+        steadier, and needs forward mode with "step"; "fixed_point" sums `iterations` terms of the Neumann series: n terms
+        look back n steps, and 1 is one-step differentiation. "auto" is "cg" for "gradient" and "bicgstab" for "step".
       iterations: the largest number of iterations of the solver.
       tolerance: of the linear residual, relative to dE/ds; a number, or a function of the hyper-iteration k.
       settled: stop the training when a step moves the params by at most this fraction; a number, or a function of k. 0
         takes all steps.
-      warm_start: continue training and solver in each hyper-iteration where the last one ended, as hypers move little.
+      warm_start: continue training and solver where the last hyper-iteration ended, because the hypers move little.
       damping: d in (M + d I) v = b, for a singular or indefinite matrix; it biases the hypergradient.
-      batches: index -> batch on which the linear system is built; the training's own by default. "fixed_point" takes the
-        next batch for each product, and then makes all its iterations; the others use one, which should be large.
-      jit_compile: None tries XLA and falls back to the graph; True or False insists.
+      batches: index -> batch on which the linear system is built; by default the training batches. "fixed_point" takes the
+        next batch for each product, and then runs all its iterations; the other solvers use one, which should be large.
+      jit_compile: None tries XLA and falls back to the graph; True or False decides.
       single_loop: let training, linear system and hypers advance together (SOBA; Dagréou et al., 2022): each hyper-iteration
-        takes one step and one product, both at the same state, and continues from the last. The cheapest; hypers have to
-        move slowly, and the first hypergradients are far from exact. `problem.steps` is 1, and the other arguments keep
-        their defaults.
+        takes one step and one product, both at the same state, and continues from the last. It is the cheapest, but the
+        hypers have to move slowly, and the first hypergradients are far from exact. `problem.steps` is 1, and the other
+        arguments keep their defaults.
 
     Returns:
       An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state, norms)`. The norms are "residual" (the
@@ -79,25 +79,27 @@ def implicit(
     3.0
     """
     if single_loop:
-        given = {"condition": (condition, "auto"), "solver": (solver, "auto"), "iterations": (iterations, 50)}
-        given |= {"tolerance": (tolerance, 1e-4), "settled": (settled, 0.0), "warm_start": (warm_start, False)}
-        given |= {"damping": (damping, 0.0), "batches": (batches, None)}
-        chosen = [f"{name} is {value!r:.40}" for name, (value, default) in given.items() if value != default]
+        arguments = {"condition": (condition, "auto"), "solver": (solver, "auto"), "iterations": (iterations, 50)}
+        arguments |= {"tolerance": (tolerance, 1e-4), "settled": (settled, 0.0), "warm_start": (warm_start, False)}
+        arguments |= {"damping": (damping, 0.0), "batches": (batches, None)}
+        chosen = [f"{name} is {value!r:.40}" for name, (value, default) in arguments.items() if value != default]
         if chosen:
-            raise ValueError(f"{', '.join(chosen)}, but single_loop=True has no use for it; leave it out.")
+            raise ValueError(f"{', '.join(chosen)}, but single_loop=True does not use it; leave it out.")
         return _single_loop_engine(problem, jit_compile)
-    how = _checked(problem, condition, solver, iterations, tolerance, settled, damping, batches)
-    settings = {**_settings(how, warm_start), "steps": problem.steps, "jit_compile": jit_compile}
+    options = _checked(problem, condition, solver, iterations, tolerance, settled, damping, batches)
+    settings = {**_settings(options, warm_start), "steps": problem.steps, "jit_compile": jit_compile}
     reporter = Reporter(settings)
 
     def make(problem: Problem, *_: Any) -> Method:
-        same = _checked(problem, condition, solver, iterations, tolerance, settled, damping, spread(batches, problem))
-        return (_warm if warm_start else _cold)(problem, same)._replace(report=reporter.look)
+        problem_options = _checked(
+            problem, condition, solver, iterations, tolerance, settled, damping, spread(batches, problem)
+        )
+        return (_warm if warm_start else _cold)(problem, problem_options)._replace(report=reporter.look)
 
     return MethodEngine(problem, settings, make, afresh=not warm_start)
 
 
-def _settings(how: How, warm_start: bool) -> dict[str, Any]:
+def _settings(options: ImplicitOptions, warm_start: bool) -> dict[str, Any]:
     """Plain values for the engine's settings; a schedule by its first values."""
 
     def described(schedule: Schedule) -> Any:
@@ -107,48 +109,48 @@ def _settings(how: How, warm_start: bool) -> dict[str, Any]:
 
     return {
         "method": "implicit",
-        "condition": how.condition.name,
-        "solver": how.solver,
-        "iterations": how.iterations,
-        "tolerance": None if how.renewed else described(how.tolerance),
-        "settled": described(how.settled),
+        "condition": options.condition.name,
+        "solver": options.solver,
+        "iterations": options.iterations,
+        "tolerance": None if options.renewed else described(options.tolerance),
+        "settled": described(options.settled),
         "warm_start": warm_start,
-        "damping": how.damping,
-        "batches": "of the training" if how.batches is None else "its own",
+        "damping": options.damping,
+        "batches": "of the training" if options.batches is None else "its own",
     }
 
 
-def _cold(problem: Problem, how: How) -> Method:
+def _cold(problem: Problem, options: ImplicitOptions) -> Method:
     """Trains from the start at every hyper-iteration."""
 
     def hypergradient(params: Nest, hypers: Hypers, k: tf.Tensor) -> HyperGradient:
         state = problem.dynamics.init(params, hypers)
-        return differentiate(problem, how, state, tf.constant(0), None, hypers, k).hypergradient
+        return differentiate(problem, options, state, tf.constant(0), None, hypers, k).hypergradient
 
     return from_the_start(hypergradient)
 
 
 class WarmCarry(NamedTuple):
-    """What one hyper-iteration passes on to the next: s, one adjoint v per objective, and t."""
+    """The values that one hyper-iteration passes on to the next: s, one adjoint v per objective, and t."""
 
     state: Nest
     adjoints: list[Nest]
     t: tf.Tensor
 
 
-def _warm(problem: Problem, how: How) -> Method:
+def _warm(problem: Problem, options: ImplicitOptions) -> Method:
     """Continues the training and the solution of the linear system."""
 
     def start(params: Nest, hypers: Hypers) -> WarmCarry:
         state = problem.dynamics.init(params, hypers)
-        zeros = [nest.zeros_like(how.condition.point(state)) for _ in problem.terms(hypers)]
+        zeros = [nest.zeros_like(options.condition.point(state)) for _ in problem.terms(hypers)]
         return WarmCarry(state, zeros, tf.constant(0))
 
     def advance(carry: WarmCarry, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[HyperGradient, WarmCarry]:
         t, k = loops.unknown((carry.t, k))  # as in MethodEngine
-        ended = differentiate(problem, how, carry.state, t, carry.adjoints, hypers, k)
-        after = WarmCarry(ended.hypergradient.state, ended.adjoints, ended.t)
-        return ended.hypergradient._replace(state=()), after
+        result = differentiate(problem, options, carry.state, t, carry.adjoints, hypers, k)
+        after = WarmCarry(result.hypergradient.state, result.adjoints, result.t)
+        return result.hypergradient._replace(state=()), after
 
     return Method(start, advance, forget=lambda carry: carry._replace(adjoints=nest.zeros_like(carry.adjoints)))
 
@@ -197,7 +199,7 @@ def _checked(
     settled: Schedule,
     damping: float,
     batches: Batches | None,
-) -> How:
+) -> ImplicitOptions:
     _check_problem(problem, batches)
     resolved = condition_of(problem, condition)
     if solver not in ("auto", *SOLVERS):
@@ -209,12 +211,14 @@ def _checked(
             raise ValueError(f"{argument} is {value!r}; it has to be a number, 0 or more.")
     source = problem.batches if batches is None else batches
     renewed = solver == "fixed_point" and not constant(source)
-    return How(resolved, solver, errors.check_count("iterations", iterations), tolerance, settled, damping, batches, renewed)
+    return ImplicitOptions(
+        resolved, solver, errors.check_count("iterations", iterations), tolerance, settled, damping, batches, renewed
+    )
 
 
 def _check_problem(problem: Problem, batches: Batches | None) -> None:
     if problem.steps is None:
-        raise ValueError("steps is None, which only rf.real_time accepts; rf.implicit needs the most steps of a training.")
+        raise ValueError("steps is None, which only rf.real_time accepts; rf.implicit needs the largest number of steps.")
     if batches is not None:
         errors.check_callable("batches", batches, "index -> batch, such as rf.batches.full(data)")
     if isinstance(problem.batches, Stream) or isinstance(batches, Stream):

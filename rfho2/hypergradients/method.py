@@ -12,7 +12,7 @@ from rfho2.core.types import HyperGradient, Hypers, Nest, Norms
 
 
 class Method(NamedTuple):
-    """How hypergradients are computed; what `start` returns is carried from one hyper-iteration to the next.
+    """A way to compute hypergradients; what `start` returns is carried from one hyper-iteration to the next.
 
     Attributes:
       start: (params, hypers) -> carry. Pure.
@@ -21,9 +21,9 @@ class Method(NamedTuple):
       forget: carry -> the carry of the same training without memory of earlier hypers.
       params_at: (function, k) -> what hyper-iteration k starts from, if the params are a function k -> params. Pure.
       read: (stream, carry) -> the batches of the next hyper-iteration, stacked. Eager.
-      report: (k, norms) -> None looks at the norms of hyper-iteration k, and may warn or refuse them. Eager.
-      complete: (result, hypers, k) -> HyperGradient, from what `advance` returned in its place, if processes have to
-        exchange something first. Eager.
+      report: (k, norms) -> None checks the norms of hyper-iteration k; it may warn or raise an error. Eager.
+      complete: (result, hypers, k) -> HyperGradient, from what `advance` returned instead, if processes have to exchange
+        data first. Eager.
     """
 
     start: Callable[[Nest, Hypers], Any]
@@ -35,15 +35,15 @@ class Method(NamedTuple):
     complete: Callable[[Any, Hypers, tf.Tensor], HyperGradient] | None = None
 
 
-def from_the_start(hypergradient: Callable[[Nest, Hypers, tf.Tensor], Any], **others: Any) -> Method:
+def from_the_start(hypergradient: Callable[[Nest, Hypers, tf.Tensor], Any], **attributes: Any) -> Method:
     """The method that trains from the same params at every hyper-iteration: they are the carry.
 
     Args:
       hypergradient: (params, hypers, k) -> HyperGradient.
-      others: further attributes of the method.
+      attributes: further attributes of the method.
     """
 
     def advance(params: Nest, hypers: Hypers, k: tf.Tensor, streamed: Nest) -> tuple[Any, Nest]:
         return hypergradient(params, hypers, k), params
 
-    return Method(lambda params, hypers: params, advance, **others)
+    return Method(lambda params, hypers: params, advance, **attributes)

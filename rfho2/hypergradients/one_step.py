@@ -46,7 +46,7 @@ def one_step(problem: Problem, settings: WindowSettings) -> Method:
 
 
 class OneStepSweep(WindowSweep):
-    """The steps of one window, of which those that reach a cost are differentiated by themselves."""
+    """The steps of one window; each step that ends at a cost is differentiated separately."""
 
     def earlier(self, carry: tuple[Nest, list[Total]], t: tf.Tensor) -> tuple[Nest, list[Total]]:
         """A step before the last one, which only a running cost differentiates."""

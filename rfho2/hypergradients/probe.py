@@ -56,7 +56,7 @@ def _check_owners(owners: Mapping[str, Iterable[str]], hypers: Hypers) -> None:
     twice = sorted({name for name in named if named.count(name) > 1})
     without = sorted(set(hypers) - set(named))
     if twice or without:
-        problem = f"{twice} stand under several objectives" if twice else f"{without} stand under none"
+        problem = f"{twice} are listed under several objectives" if twice else f"{without} are listed under none"
         raise ValueError(f"objective: hypers {problem}; list each hyper under exactly one rf.Objective(fn, hypers=[...]).")
 
 
@@ -83,7 +83,7 @@ def _check_step(before: Nest, after: Nest) -> None:
         was, now = ([path for path, _ in nest.leaves_with_path(n)] for n in (before, after))
         raise ValueError(
             f"dynamics.step changed the structure of the state: it took {was} ({type(before).__name__}) and returned "
-            f"{now} ({type(after).__name__}). Return the state in the structure in which it came."
+            f"{now} ({type(after).__name__}). Return the state with the same structure."
         ) from None
     for (path, old), (_, new) in zip(nest.leaves_with_path(before), nest.leaves_with_path(after), strict=True):
         new = tf.convert_to_tensor(new)
@@ -98,7 +98,7 @@ def _unconnected(names: list[str], objective: str) -> ValueError:
     """The error for hypers that no step, no initialisation and no objective uses."""
     plural, pronoun = ("s", "them") if len(names) > 1 else ("", "it")
     return ValueError(
-        f"hyper{plural} {', '.join(map(repr, names))} reach{'' if plural else 'es'} nothing: neither dynamics.init, nor "
+        f"hyper{plural} {', '.join(map(repr, names))} ha{'ve' if plural else 's'} no effect: neither dynamics.init, nor "
         f"dynamics.step, nor {objective} depends on {pronoun} differentiably. Use {pronoun} in the loss, in a setting such "
         f"as learning_rate='{names[0]}', or remove {pronoun} from hypers. tf.stop_gradient, rounding, integer casts and "
         f".numpy() block the gradient."

@@ -29,7 +29,7 @@ from rfho2.problem import Problem
 
 
 class RealTimeCarry(NamedTuple):
-    """What one hyper-batch passes on to the next: s_t, Z_t and t."""
+    """The values that one hyper-batch passes on to the next: s_t, Z_t and t."""
 
     state: Nest
     sensitivity: Nest
@@ -47,7 +47,8 @@ def real_time(
 ) -> MethodEngine:
     """Hypergradients of a training without an end: after every `hyper_batch` steps, grad f_t = dE/ds_t Z_t + dE/d hypers.
 
-    Z_t = discount A_t Z_{t-1} + B_t is the sensitivity of the state to the hypers. There are three ways to the product:
+    Z_t = discount A_t Z_{t-1} + B_t is the sensitivity of the state to the hypers. dE/ds_t Z_t is computed in one of three
+    ways:
 
     - `mode="forward"` pushes Z along with the training. For a few hypers: with m entries, a step costs about 1 + m
       plain steps, and Z takes m states of memory. A hypergradient looks back to the start of the training.
@@ -62,12 +63,12 @@ def real_time(
       problem: what to differentiate; `steps` is not used and may be None. With `discount=0` and `hyper_batch=1`,
         `validation=lambda k: batches(k + 1)` is the original hypergradient descent (Baydin et al., 2018), which tunes on the
         next training batch.
-      hyper_batch: Delta, the number of training steps between two hypergradients. `fractions.Fraction(31, 2)` makes it 15
-        and 16 in turn, so that every second hypergradient comes at the end of an epoch of 31 steps.
+      hyper_batch: Delta, the number of training steps between two hypergradients. `fractions.Fraction(31, 2)` makes it
+        alternately 15 and 16, so that every second hypergradient comes at the end of an epoch of 31 steps.
       carry: True keeps Z across updates of the hypers, as the paper's code does; False resets it to zero after each update,
         so that a hypergradient looks back no further than one hyper-batch. None means True in forward mode and False in
         reverse mode, which has no Z to keep.
-      jit_compile: None tries XLA, except for convolutions on a CPU, and falls back to the graph; True or False insists.
+      jit_compile: None tries XLA, except for convolutions on a CPU, and falls back to the graph; True or False decides.
       discount: from 0 to 1. 1 is exact. 1 - 1/n looks back about n steps, which keeps Z from growing without bound and
         reduces its noise, at the price of a bias towards short-term effects (MARTHE; Donini et al., 2020).
       mode: "forward" or "reverse".

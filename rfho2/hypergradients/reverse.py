@@ -31,7 +31,7 @@ def reverse(
         training, 3 T^(1/3) at most two, and so on; 1 saves only the first state and costs T / 2 trainings. None saves all T.
       truncate: differentiate only the last k steps, as if the state before them did not depend on the hypers; memory for k
         states. None differentiates all T steps, which is exact.
-      jit_compile: None tries XLA, except for convolutions on a CPU, and falls back to the graph; True or False insists.
+      jit_compile: None tries XLA, except for convolutions on a CPU, and falls back to the graph; True or False decides.
 
     Returns:
       An engine, `engine(params, hypers, k=0) -> HyperGradient(value, grads, state, norms)`.
@@ -65,9 +65,9 @@ def _method(problem: Problem, checkpoints: int | None, truncate: int | None) -> 
             trajectory, last = loops.record(sweep.step, state, head, tail)
             costs, _ = loops.fold_back(sweep.back, sweep.turn(last, costs, problem.steps), trajectory, head, tail)
         else:
-            kept, last = binomial.record(sweep.step, state, head, tail, checkpoints)
+            saved, last = binomial.record(sweep.step, state, head, tail, checkpoints)
             carry = sweep.turn(last, costs, problem.steps)
-            costs, _ = binomial.fold_back(sweep.step, sweep.back, carry, kept, head, tail, checkpoints)
+            costs, _ = binomial.fold_back(sweep.step, sweep.back, carry, saved, head, tail, checkpoints)
         norms = {"adjoint": problem.norm([cost.state for cost in costs])}
         if not head:
             costs = pull_back(lambda _, hypers: problem.dynamics.init(params, hypers), (), hypers, costs)

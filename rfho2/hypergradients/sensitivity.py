@@ -1,7 +1,7 @@
 """The sensitivity Z_t = ds_t/d hypers, pushed forward along with the training: Z_t = A_t Z_{t-1} + B_t.
 
 Z has one column for each entry of each hyper, and each column has the size of the state. Forward mode pushes all columns, in
-chunks; real time pushes them without end; processes can share them out.
+chunks; real time pushes them without end; several processes can divide them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rfho2.core.types import HyperGradient, Hypers, Nest
 from rfho2.problem import Cost, Problem
 
 ZERO = tf.UnconnectedGradients.ZERO
-MAX_SEPARATE = 4  # columns: up to this number each is pushed by itself, which copies and computes less
+MAX_SEPARATE = 4  # columns: up to this number, each is pushed separately, which copies and computes less
 MAX_CHUNK = 64  # columns pushed together
 
 Directions = dict[str, tf.Tensor]
@@ -119,7 +119,7 @@ class Pushed(NamedTuple):
 
 
 def start_tangent(problem: Problem, params: Nest, hypers: Hypers, along: Directions) -> Tangent:
-    """s_0 and Z_0 = ds_0/d hypers, along the directions; a few columns are kept apart."""
+    """s_0 and Z_0 = ds_0/d hypers, along the directions; if there are only a few columns, they are kept separate."""
     number = count_directions(along)
     separate = number <= MAX_SEPARATE and not sharded()
     nothing = SeparateColumns(((),) * number) if separate else StackedColumns(())
@@ -136,7 +136,7 @@ def push_steps(
     steps: int | tf.Tensor,
     discount: float = 1.0,
 ) -> Pushed:
-    """`steps` steps from time t, with what the objectives read along the way and at the end; Z <- discount A Z + B."""
+    """`steps` steps from time t, with the readings of the objectives along the way and at the end; Z <- discount A Z + B."""
     terms = problem.terms(hypers)
     pairs = [(term, term.batch(k)) for term in terms]
 
@@ -171,7 +171,7 @@ def push_in_chunks(
 ) -> Pushed:
     """The whole training with columns `begin`, `begin` + 1, ... of Z, repeated for each chunk of them.
 
-    The last chunk is padded with zero columns. The sensitivity that it returns is of no use, and () with several chunks.
+    The last chunk is padded with zero columns. The sensitivity in the result has no meaning; with several chunks it is ().
 
     Args:
       columns: their number.

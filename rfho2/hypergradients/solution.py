@@ -18,7 +18,7 @@ Schedule = float | Callable[[tf.Tensor], Any]
 """A number, or a function of the hyper-iteration k, which is passed as a floating tensor."""
 
 
-class How(NamedTuple):
+class ImplicitOptions(NamedTuple):
     """The arguments of `rf.implicit`, checked and resolved; `renewed` is whether each product takes the next batch."""
 
     condition: Condition
@@ -31,7 +31,7 @@ class How(NamedTuple):
     renewed: bool
 
 
-class Ended(NamedTuple):
+class ImplicitResult(NamedTuple):
     """The end of one hyper-iteration: its hypergradient, one adjoint v per objective, and the time t."""
 
     hypergradient: HyperGradient
@@ -45,36 +45,44 @@ def value_at(schedule: Schedule, k: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def differentiate(
-    problem: Problem, how: How, state: Nest, t: tf.Tensor, starts: list[Nest] | None, hypers: Hypers, k: tf.Tensor
-) -> Ended:
+    problem: Problem,
+    options: ImplicitOptions,
+    state: Nest,
+    t: tf.Tensor,
+    starts: list[Nest] | None,
+    hypers: Hypers,
+    k: tf.Tensor,
+) -> ImplicitResult:
     """Trains on from `state` at time t, solves one linear system per objective, and reads the hypergradient.
 
     Args:
       starts: where the solver starts, one adjoint per objective; None is 0.
     """
-    ending = Ending(problem, how, hypers, k, *train(problem, how, state, t, hypers, k))
+    end = EndOfTraining(problem, options, hypers, k, *train(problem, options, state, t, hypers, k))
     terms = problem.terms(hypers)
     values, adjoints, norms = [], [], []
     grads: dict[str, tf.Tensor] = {}
     for i, term in enumerate(terms):
-        cost = ending.cost(term)
-        solution, own = ending.solve(cost, None if starts is None else starts[i])
+        cost = end.cost(term)
+        solution, term_norms = end.solve(cost, None if starts is None else starts[i])
         values.append(cost.value)
         adjoints.append(solution.v)
-        grads |= ending.read(term, cost, solution.v)
-        norms.append(own)
-    reported = {"residual": nest.norm(ending.system.residual), **_combined(norms)}
+        grads |= end.read(term, cost, solution.v)
+        norms.append(term_norms)
+    reported = {"residual": nest.norm(end.system.residual), **_combined(norms)}
     value, grads = problem.value(terms, values), {name: grads[name] for name in hypers}
-    return Ended(HyperGradient(value, grads, ending.state, reported), adjoints, ending.t)
+    return ImplicitResult(HyperGradient(value, grads, end.state, reported), adjoints, end.t)
 
 
-def train(problem: Problem, how: How, state: Nest, t: tf.Tensor, hypers: Hypers, k: tf.Tensor) -> tuple[Nest, tf.Tensor]:
-    """The state after the training, and the time then."""
+def train(
+    problem: Problem, options: ImplicitOptions, state: Nest, t: tf.Tensor, hypers: Hypers, k: tf.Tensor
+) -> tuple[Nest, tf.Tensor]:
+    """The state and the time after the training."""
     assert problem.steps is not None
-    if not callable(how.settled) and how.settled == 0:
+    if not callable(options.settled) and options.settled == 0:
         return loops.fold(lambda s, t: problem.step(s, hypers, t, k), state, t, problem.steps), t + problem.steps
     params = problem.dynamics.params
-    settled = value_at(how.settled, k, nest.flatten(state)[0].dtype)
+    settled = value_at(options.settled, k, nest.flatten(state)[0].dtype)
 
     def unfinished(carry: Nest) -> tf.Tensor:
         i, _, moving = carry
@@ -90,45 +98,45 @@ def train(problem: Problem, how: How, state: Nest, t: tf.Tensor, hypers: Hypers,
     return state, t + i
 
 
-class Ending:
-    """A training at its end, with the condition linearised there.
+class EndOfTraining:
+    """The end of a training, with the condition linearised there.
 
     Args:
-      problem, how, hypers, k: as in `differentiate`.
+      problem, options, hypers, k: as in `differentiate`.
       state, t: where and when the training ended.
     """
 
-    def __init__(self, problem: Problem, how: How, hypers: Hypers, k: tf.Tensor, state: Nest, t: tf.Tensor):
-        self.problem, self.how, self.hypers, self.k, self.state, self.t = problem, how, hypers, k, state, t
+    def __init__(self, problem: Problem, options: ImplicitOptions, hypers: Hypers, k: tf.Tensor, state: Nest, t: tf.Tensor):
+        self.problem, self.options, self.hypers, self.k, self.state, self.t = problem, options, hypers, k, state, t
         self.system = self._linearised(t)
         self.dtype = nest.flatten(state)[0].dtype
 
     def _linearised(self, index: tf.Tensor) -> Linearised:
         """The condition on the batch with that index; a schedule is held at its value at time t."""
-        how = self.how
-        if how.batches is None:
+        options = self.options
+        if options.batches is None:
             batch = self.problem.batch(index, self.k)
         else:
-            batch = how.batches(index, self.k) if of_episodes(how.batches) else how.batches(index)
-        return Linearised(how.condition, self.state, self.hypers, batch, self.t, how.damping)
+            batch = options.batches(index, self.k) if of_episodes(options.batches) else options.batches(index)
+        return Linearised(options.condition, self.state, self.hypers, batch, self.t, options.damping)
 
     def cost(self, term: Term) -> Cost:
         """The objective there, and its derivatives."""
-        dynamics = self.how.condition.dynamics(self.problem)
+        dynamics = self.options.condition.dynamics(self.problem)
         return term.cost(dynamics, self.system.point, self.hypers, term.batch(self.k))
 
     def solve(self, cost: Cost, start: Nest | None) -> tuple[linear.Solution, dict[str, tf.Tensor]]:
-        """v with M^T v = dE/d point, and the norms that tell how far to trust it."""
+        """v with M^T v = dE/d point, and the norms that say how far to trust it."""
         product = self.system.transposed_product
         solution = linear.solve(self._solver(cost.state), product, cost.state, start)
         norms = {}
-        if self.how.solver == "cg" and self.how.condition.name == "step":
+        if self.options.solver == "cg" and self.options.condition.name == "step":
             norms["asymmetry"] = asymmetry = linear.asymmetry(product, cost.state)
             wrong = tf.constant(float("nan"), self.dtype)
             solution = solution._replace(v=nest.map(lambda v: tf.where(asymmetry > SYMMETRIC, wrong, v), solution.v))
-        if self.how.solver == "cg":
+        if self.options.solver == "cg":
             norms["curvature"] = solution.curvature
-        change = self.how.condition.sign * nest.dot(solution.v, self.system.residual)
+        change = self.options.condition.sign * nest.dot(solution.v, self.system.residual)
         size = tf.abs(cost.value)
         relative = tf.abs(change) / tf.where(size > 0, size, tf.ones_like(size))
         norms |= {"predicted change": change, "unsettled": relative, "linear residual": solution.residual}
@@ -136,52 +144,54 @@ class Ending:
 
     def _solver(self, b: Nest) -> Callable[[Nest, Nest | None], linear.Solution]:
         """(b, start) -> Solution, by the method that the user chose."""
-        how, system = self.how, self.system
+        options, system = self.options, self.system
         product = system.transposed_product
-        stop = {"iterations": how.iterations, "tolerance": value_at(how.tolerance, self.k, self.dtype)}
-        if how.solver == "cg":
+        stop = {"iterations": options.iterations, "tolerance": value_at(options.tolerance, self.k, self.dtype)}
+        if options.solver == "cg":
             return lambda b, start: linear.cg(product, b, start, **stop)
-        if how.solver == "bicgstab":
+        if options.solver == "bicgstab":
             return lambda b, start: linear.bicgstab(product, b, start, **stop)
-        if how.solver == "normal":
+        if options.solver == "normal":
             return lambda b, start: linear.normal(product, system.product, b, start, **stop)
 
         def renewed(v: Nest, i: tf.Tensor) -> Nest:
-            return (self._linearised(self.t + i) if how.renewed else system).transposed_product(v)
+            return (self._linearised(self.t + i) if options.renewed else system).transposed_product(v)
 
         def sum_terms(b: Nest, start: Nest | None) -> linear.Solution:
-            rate = 1 / linear.largest_eigenvalue(product, b) if how.condition.name == "gradient" else 1.0
-            stop["tolerance"] = None if how.renewed else stop["tolerance"]
+            rate = 1 / linear.largest_eigenvalue(product, b) if options.condition.name == "gradient" else 1.0
+            stop["tolerance"] = None if options.renewed else stop["tolerance"]
             return linear.fixed_point(renewed, b, start, **stop, rate=rate)
 
         return sum_terms
 
     def read(self, term: Term, cost: Cost, v: Nest) -> dict[str, tf.Tensor]:
-        """The hypergradient of one objective from its adjoint; refuses hypers that do not act on it."""
+        """The hypergradient of one objective from its adjoint; rejects hypers that do not affect it."""
         products = self.system.by_hypers(v, term.hypers)
         self._check_connected(term, [name for name, product in products.items() if product is None])
-        sign = self.how.condition.sign
+        sign = self.options.condition.sign
         return {
             name: direct if products[name] is None else direct + sign * tf.convert_to_tensor(products[name])
             for name, direct in cost.hypers.items()
         }
 
     def _check_connected(self, term: Term, names: list[str]) -> None:
-        """Refuses those of the hypers on which the objective does not depend directly either."""
+        """Rejects the hypers on which the objective does not depend directly either."""
         with tf.GradientTape() as tape:
             tape.watch(tuned := {name: self.hypers[name] for name in names})
-            params = self.how.condition.dynamics(self.problem).params(self.system.point)
+            params = self.options.condition.dynamics(self.problem).params(self.system.point)
             value = term.fn(params, {**self.hypers, **tuned}, term.batch(self.k))
         lost = [name for name, derivative in tape.gradient(value, tuned).items() if derivative is None]
         if lost:
             raise ValueError(
-                f"{', '.join(map(repr, lost))} {'does' if len(lost) == 1 else 'do'} not act on the solution of the "
+                f"{', '.join(map(repr, lost))} {'does' if len(lost) == 1 else 'do'} not affect the solution of the "
                 f"training, so the implicit derivative is 0. Learning rate, momentum and initialisation only change the "
-                f"way there: tune them with rf.reverse, rf.forward or rf.real_time, or hold them fixed."
+                f"path to it: tune them with rf.reverse, rf.forward or rf.real_time, or hold them fixed."
             )
 
 
 def _combined(norms: list[dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
-    """The norms of all objectives: changes and products are added, of the others the worst counts."""
-    how = {"predicted change": tf.reduce_sum, "products": tf.reduce_sum, "curvature": tf.reduce_min}
-    return {name: how.get(name, tf.reduce_max)(tf.stack([own[name] for own in norms])) for name in norms[0]}
+    """The norms of all objectives: changes and products are added; of the other norms the worst counts."""
+    reductions = {"predicted change": tf.reduce_sum, "products": tf.reduce_sum, "curvature": tf.reduce_min}
+    return {
+        name: reductions.get(name, tf.reduce_max)(tf.stack([term_norms[name] for term_norms in norms])) for name in norms[0]
+    }

@@ -38,7 +38,7 @@ class Together(Problem):
         )
 
     def norm(self, adjoints: Nest) -> tf.Tensor:
-        """The mean of the norms of the episodes' adjoints, of each of which `adjoints` has 1/n."""
+        """The mean norm of the episodes' adjoints; `adjoints` holds 1/n of each."""
         squares = [tf.reduce_sum(tf.reshape(leaf, [self.n, -1]) ** 2, axis=1) for leaf in nest.flatten(adjoints)]
         return tf.reduce_sum(tf.sqrt(tf.add_n(squares)))
 
@@ -56,7 +56,7 @@ def training_batches(batches: Batches | None, n: int) -> Batches | None:
 
 
 def spread(batches: Batches | None, problem: Problem) -> Batches | None:
-    """Batches that a method has besides those of the problem, as batches of all its episodes, if it consists of several."""
+    """The batches that a method has besides those of the problem; for all episodes, if the problem consists of several."""
     if not isinstance(problem, Together) or problem.single is None:
         return batches
     return training_batches(spread(batches, problem.single), problem.n)

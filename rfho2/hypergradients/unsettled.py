@@ -1,4 +1,4 @@
-"""Watches what an implicit hypergradient rests on: is the training at a solution, and is the linear system solved?"""
+"""Checks what implicit hypergradients assume: that training is at a solution, and that the linear system is solved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SYMMETRIC = 1e-3  # the largest asymmetry with which CG may be used
 
 
 class Reporter:
-    """Warns once of each kind of trouble, and says what to do; a matrix on which CG would be wrong is an error.
+    """Warns once about each kind of problem, and says what to do; a matrix for which CG would be wrong is an error.
 
     Args:
       settings: those of the engine.
@@ -22,15 +22,15 @@ class Reporter:
 
     def __init__(self, settings: dict[str, Any]):
         self._settings = settings
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
 
     def look(self, k: int, norms: Norms) -> None:
-        """Reads the norms of hyper-iteration k."""
+        """Checks the norms of hyper-iteration k."""
         numbers = {name: float(norm) for name, norm in norms.items()}
         if numbers.get("asymmetry", 0.0) > SYMMETRIC:
             raise ValueError(
                 f"solver is 'cg', but the matrix I - A of condition='step' is not symmetric (u^T M v and v^T M u differ by "
-                f"{numbers['asymmetry']:.1e}), and CG would be wrong without a sign of it. Use solver='bicgstab'."
+                f"{numbers['asymmetry']:.1e}), and CG would be silently wrong. Use solver='bicgstab'."
             )
         if numbers["unsettled"] > UNSETTLED:
             self._warn("unsettled", k, self._unsettled(numbers))
@@ -40,13 +40,13 @@ class Reporter:
             self._warn("linear", k, self._unsolved(numbers))
 
     def _warn(self, kind: str, k: int, message: str) -> None:
-        if kind not in self._said:
-            self._said.add(kind)
-            warnings.warn(f"rf.implicit, hyper-iteration {k}: {message} (This is said once.)", stacklevel=5)
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(f"rf.implicit, hyper-iteration {k}: {message} (Shown once.)", stacklevel=5)
 
     def _tolerance(self, k: int) -> float:
         tolerance = self._settings["tolerance"]
-        if tolerance is None:  # a new batch for each product: there is no residual to bring down
+        if tolerance is None:  # a new batch for each product: there is no residual to reduce
             return math.inf
         return tolerance[min(k, len(tolerance) - 1)] if isinstance(tolerance, list) else tolerance
 

@@ -11,7 +11,7 @@ from rfho2.core import graphs, nest
 from rfho2.core.types import Hypers, Nest
 
 unconverted = tf.autograph.experimental.do_not_convert  # otherwise vectorized_map would rewrite the user's functions
-UNSUITED = ("While", "If", "Case", "Random", "Call")  # parts of the names of ops that do not vectorise, or badly
+UNSUITED = ("While", "If", "Case", "Random", "Call")  # parts of the names of ops that vectorise badly or not at all
 UNROLLED = 8  # episodes: up to this number such functions are called one by one instead of in a loop, which is slower
 
 
@@ -42,55 +42,58 @@ def stack(source: Callable[[tf.Tensor], Nest], k: tf.Tensor, n: int) -> Nest:
     return Stacked(_filled(traced.structured_outputs, rows))
 
 
-def vectorised(function: Callable[..., Nest], own: tuple[Nest, ...], hypers: Hypers, batch: Nest) -> Nest:
-    """function(*own, hypers, batch) of every episode, along a new first axis of each leaf.
+def vectorised(function: Callable[..., Nest], per_episode: tuple[Nest, ...], hypers: Hypers, batch: Nest) -> Nest:
+    """function(*per_episode, hypers, batch) of every episode, along a new first axis of each leaf.
 
-    The derivative is not left to a tape around the map, because `tf.vectorized_map` forgets the custom gradients of what it
-    maps. It is a map of its own, with a tape for each episode.
+    A tape around the map cannot compute the derivative, because `tf.vectorized_map` loses the custom gradients of what it
+    maps. A second map computes it, with a tape for each episode.
 
     Args:
       function: of one episode.
-      own: what each episode has for itself, stacked.
+      per_episode: the arguments that differ between episodes, stacked.
       hypers: shared by all episodes.
       batch: `Stacked`, or shared by all episodes; not differentiated.
     """
     structure: list[Nest] = []
 
     def single(leaves: list[tf.Tensor], hypers: Hypers, examples: list[tf.Tensor]) -> list[tf.Tensor]:
-        mine = _filled(batch.each, examples) if isinstance(batch, Stacked) else batch
-        structure.append(function(*nest.pack(own, leaves), hypers, mine))
+        episode_batch = _filled(batch.each, examples) if isinstance(batch, Stacked) else batch
+        structure.append(function(*nest.pack(per_episode, leaves), hypers, episode_batch))
         return [tf.identity(leaf) for leaf in nest.flatten(structure[-1])]
 
     examples = _tensors(batch.each) if isinstance(batch, Stacked) else []
-    results = _mapped(single, nest.flatten(own), dict(hypers), examples)
+    results = _mapped(single, nest.flatten(per_episode), dict(hypers), examples)
     return nest.pack(structure[0], results)
 
 
 Single = Callable[[list[tf.Tensor], Hypers, list[tf.Tensor]], list[tf.Tensor]]
-"""(own, hypers, examples) of one episode -> results."""
+"""(per_episode, hypers, examples) of one episode -> results."""
 
 
-def _mapped(single: Single, own: list[tf.Tensor], hypers: Hypers, examples: list[tf.Tensor]) -> list[tf.Tensor]:
-    """single(own[i], hypers, examples[i]) for all i; differentiable with respect to `own` and `hypers`."""
+def _mapped(single: Single, per_episode: list[tf.Tensor], hypers: Hypers, examples: list[tf.Tensor]) -> list[tf.Tensor]:
+    """single(per_episode[i], hypers, examples[i]) for all i; differentiable with respect to `per_episode` and `hypers`."""
 
     @tf.custom_gradient
     def mapped(*leaves: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[tf.Tensor | None]]]:
-        mine, shared = list(leaves[: len(own)]), dict(zip(hypers, leaves[len(own) :], strict=True))
+        stacked, shared = list(leaves[: len(per_episode)]), dict(zip(hypers, leaves[len(per_episode) :], strict=True))
 
         def pull_back(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
-            return _pulled_back(single, mine, shared, examples, list(upstream))
+            return _pulled_back(single, stacked, shared, examples, list(upstream))
 
         forward = unconverted(lambda pair: single(pair[0], shared, pair[1]))
-        return tf.vectorized_map(forward, (mine, examples), warn=False), pull_back
+        return tf.vectorized_map(forward, (stacked, examples), warn=False), pull_back
 
-    results = mapped(*own, *hypers.values())
+    results = mapped(*per_episode, *hypers.values())
     return list(results) if isinstance(results, list | tuple) else [results]
 
 
 def _pulled_back(
-    single: Single, own: list[tf.Tensor], shared: Hypers, examples: list[tf.Tensor], upstream: list[tf.Tensor]
+    single: Single, per_episode: list[tf.Tensor], shared: Hypers, examples: list[tf.Tensor], upstream: list[tf.Tensor]
 ) -> list[tf.Tensor | None]:
-    """The derivatives of sum upstream . single(own, shared, examples) by own and shared; None where there is none."""
+    """The derivatives of sum upstream . single(per_episode, shared, examples) with respect to `per_episode` and `shared`.
+
+    A derivative is None where there is no connection.
+    """
     connected: list[bool] = []
 
     @unconverted
@@ -103,10 +106,10 @@ def _pulled_back(
         connected[:] = [derivative is not None for derivative in derivatives]
         return [tf.convert_to_tensor(derivative) for derivative in derivatives if derivative is not None]
 
-    rows = iter(tf.vectorized_map(pull_one, (own, examples, upstream), warn=False))
+    rows = iter(tf.vectorized_map(pull_one, (per_episode, examples, upstream), warn=False))
     derivatives = [next(rows) if is_connected else None for is_connected in connected]
-    of_all = [None if row is None else tf.reduce_sum(row, axis=0) for row in derivatives[len(own) :]]
-    return [*derivatives[: len(own)], *of_all]
+    of_all = [None if row is None else tf.reduce_sum(row, axis=0) for row in derivatives[len(per_episode) :]]
+    return [*derivatives[: len(per_episode)], *of_all]
 
 
 def _tensors(structure: Nest) -> list[Any]:
@@ -115,6 +118,6 @@ def _tensors(structure: Nest) -> list[Any]:
 
 
 def _filled(structure: Nest, leaves: list[tf.Tensor]) -> Nest:
-    """The structure with these leaves in the place of those that are not None."""
-    rest = iter(leaves)
-    return nest.map(lambda leaf: None if leaf is None else next(rest), structure)
+    """The structure with these leaves in place of those that are not None."""
+    remaining = iter(leaves)
+    return nest.map(lambda leaf: None if leaf is None else next(remaining), structure)

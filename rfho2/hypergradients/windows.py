@@ -75,7 +75,7 @@ def window_settings(hyper_batch: int | Fraction, carry: bool | None, discount: f
 
 
 class WindowCarry(NamedTuple):
-    """What one window passes on to the next where there is no Z: s_t and t.
+    """The values that one window passes on to the next if there is no Z: s_t and t.
 
     `params` are the initial ones if the initialisation depends on the hypers, since the first window differentiates it;
     otherwise ().
@@ -92,7 +92,7 @@ def window_engine(
     make: Callable[[Problem, WindowSettings], Method],
     jit_compile: bool | None,
     processes: Processes | None = None,
-    others: Mapping[str, Any] | None = None,
+    extra_settings: Mapping[str, Any] | None = None,
 ) -> MethodEngine:
     """The engine of a method that continues one training run, `hyper_batch` steps at a time.
 
@@ -100,13 +100,13 @@ def window_engine(
       problem: what to differentiate; its training batches may be a stream.
       settings: see `rf.real_time`.
       make: (problem, settings) -> Method. Its carry has the fields `state` and `t`.
-      jit_compile: None tries XLA and falls back to the graph; True or False insists.
+      jit_compile: None tries XLA and falls back to the graph; True or False decides.
       processes: where it runs.
-      others: further settings of the engine.
+      extra_settings: further settings of the engine.
     """
     length = settings.hyper_batch if isinstance(settings.hyper_batch, int) else str(settings.hyper_batch)
     described = {"method": "real_time", **settings._asdict(), "hyper_batch": length, "jit_compile": jit_compile}
-    described |= others or {}
+    described |= extra_settings or {}
 
     def with_stream(problem: Problem, *_: Any) -> Method:
         return make(problem, settings)._replace(read=lambda stream, carry: read_window(stream, settings, int(carry.t)))

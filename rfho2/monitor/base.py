@@ -13,12 +13,12 @@ from rfho2.core.types import HyperGradient, Hypers, Result, Run
 class Callback:
     """Watches a run. Override the methods you need; any object with some of these methods works too.
 
-    A class whose `on_hyper_iteration` never reads `hypergradient.state` should say `needs_state = False`: several
+    A class whose `on_hyper_iteration` never reads `hypergradient.state` should declare `needs_state = False`: several
     hyper-iterations may then run in one compiled call, after which `on_hyper_iteration` is called for each. All but the last
     of them have no state: it is None.
     """
 
-    needs_state = False  # of the empty method below; a class that overrides it needs the state, unless it says otherwise
+    needs_state = False  # of the empty method below; a class that overrides it needs the state unless it declares otherwise
 
     def __init_subclass__(cls) -> None:
         if "on_norms" in vars(cls):
@@ -34,7 +34,7 @@ class Callback:
         """Called after the hypergradient at `hypers`, with the metrics as `extra`."""
 
     def on_end(self, result: Result) -> None:
-        """Called at the end of the run, also after an error or Ctrl-C."""
+        """Called at the end of the run, even after an error or Ctrl-C."""
 
 
 def values(hypergradient: HyperGradient) -> dict[str, tf.Tensor]:

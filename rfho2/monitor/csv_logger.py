@@ -13,14 +13,14 @@ from rfho2.core import files, rows
 from rfho2.core.types import HyperGradient, Hypers, Result, Run
 from rfho2.monitor.base import Callback
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would take a cell for
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of a cell that a spreadsheet takes for a formula
 
 
 class CSVLogger(Callback):
     """Writes one row per hyper-iteration, with the columns of `result.history` except the seconds, and with text metrics.
 
-    A resumed run continues the same file; rows that it repeats appear once. If the disk is full the run goes on, with a
-    warning, and the rows are written when there is space again.
+    A resumed run continues the same file; rows that it repeats appear once. If the disk is full, the run continues with
+    a warning, and the rows are written when there is space again.
 
     Args:
       path: the file; missing parent directories are created.
@@ -37,7 +37,7 @@ class CSVLogger(Callback):
         self._warned = False
 
     def on_start(self, run: Run) -> None:
-        """Keeps the rows before the first hyper-iteration of this run and drops the rest."""
+        """Keeps the rows before the first hyper-iteration of this run and drops all others."""
         self._pending, self._titles, self._whole = [], [], False
         try:
             files.make_directory(self._path.parent)
@@ -53,7 +53,7 @@ class CSVLogger(Callback):
         self._write_pending()
 
     def on_end(self, result: Result) -> None:
-        """Writes what a full disk has left over."""
+        """Writes rows that a full disk has delayed."""
         if self._pending:
             self._write_pending()
 
@@ -73,8 +73,8 @@ class CSVLogger(Callback):
 
     def _rewrite(self, first: int) -> None:
         """Replaces the file: the rows from before hyper-iteration `first` that are in it, and those that are pending."""
-        kept = [row for row in self._read() if _before(row, first)] if first > 0 and self._path.exists() else []
-        table = kept + self._pending
+        earlier = [row for row in self._read() if _before(row, first)] if first > 0 and self._path.exists() else []
+        table = earlier + self._pending
         titles = list(dict.fromkeys(title for row in table for title in row))
         draft = self._path.with_name(self._path.name + ".draft")
         text = _lines(titles, table, header=bool(titles))
@@ -84,7 +84,7 @@ class CSVLogger(Callback):
 
     def _warn(self, error: OSError) -> None:
         if not self._warned:
-            warnings.warn(f"{self._path} cannot be written ({error}); the run goes on, and tries again.", stacklevel=4)
+            warnings.warn(f"{self._path} cannot be written ({error}); the run continues, and tries again.", stacklevel=4)
         self._warned = True
 
 

@@ -22,7 +22,7 @@ Draw = Callable[["Axes"], None]
 
 
 class _Run(NamedTuple):
-    """What is drawn: values by name, one for each update of the hypers, and the final values of hypers that are arrays."""
+    """What to draw: values by name, one for each update of the hypers, and the final values of hypers that are arrays."""
 
     columns: dict[str, np.ndarray]
     hypers: list[str]
@@ -108,8 +108,8 @@ def _panels(run: _Run) -> list[tuple[str, Draw]]:
     values = {name: v for name, v in run.columns.items() if name == "value" or name.startswith("value/")}
     panels = [("objective", _curves(values, run.unit))]
     for group in dict.fromkeys(name.partition("/")[0] for name in run.hypers):  # one panel for the entries of a hyper
-        own = {name: run.columns[name] for name in run.hypers if name.partition("/")[0] == group}
-        panels.append((group, _curves(own, run.unit)))
+        curves = {name: run.columns[name] for name in run.hypers if name.partition("/")[0] == group}
+        panels.append((group, _curves(curves, run.unit)))
     panels += [(f"{name}, at the end", _entries(value)) for name, value in run.arrays.items()]
     gradients = {name.replace(GRADIENT, ""): v for name, v in run.columns.items() if GRADIENT in name}
     return panels + ([("hypergradients", _curves(gradients, run.unit))] if gradients else [])
@@ -129,7 +129,7 @@ def _curves(curves: Mapping[str, np.ndarray], unit: str) -> Draw:
 
 
 def _scale(values: np.ndarray) -> str:
-    """Logarithmic for values over decades, symmetric if they change their sign."""
+    """Logarithmic for values that span decades; symmetric if their signs differ."""
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     if not len(sizes) or np.max(sizes) < DECADES * np.min(sizes):
         return "linear"

@@ -26,7 +26,7 @@ class TensorBoard(Callback):
     arrays. Images: matrices (dark is small, light is large). The names are grouped: `objective/value`, `hypers/lr`,
     `hypergradients/lr`, `norms/adjoint`, `metrics/accuracy`. Custom Scalars: the same curves, the objective first. Text: the
     configuration. HParams: a row for each run, with its initial hypers, its settings, its best value and its last metrics.
-    If the log cannot be written, for instance on a full disk, the run goes on with a warning.
+    If the log cannot be written, for instance on a full disk, the run continues with a warning.
 
     Args:
       logdir: where the log is written; use one directory per run.
@@ -87,50 +87,54 @@ class TensorBoard(Callback):
         self._writer = None
 
     def _write_hparams(self, scalars: Mapping[str, tf.Tensor]) -> None:
-        """The row of this run on the page HParams; its columns are the settings, the objective and the metrics."""
+        """Writes the row of this run on the HParams page; its columns are the settings, the objective and the metrics."""
         from tensorboard.plugins.hparams import api as hparams
 
         if self._writer is None:
             return
         hypers = {name.removeprefix(f"{HYPERS}/"): v for name, v in scalars.items() if name.startswith(f"{HYPERS}/")}
         row = {f"initial.{name}": float(value) for name, value in hypers.items()} | self._settings
-        judged = [name for name in scalars if name.startswith((f"{OBJECTIVE}/", f"{METRICS}/"))]
+        metrics = [name for name in scalars if name.startswith((f"{OBJECTIVE}/", f"{METRICS}/"))]
         with self._giving_up_on_errors(), self._writer.as_default(step=0):
-            hparams.hparams_config([hparams.HParam(name) for name in row], [hparams.Metric(n) for n in (BEST, *judged)])
+            hparams.hparams_config([hparams.HParam(name) for name in row], [hparams.Metric(n) for n in (BEST, *metrics)])
             hparams.hparams(row, trial_id=self._logdir)
 
     @contextlib.contextmanager
     def _giving_up_on_errors(self) -> Iterator[None]:
-        """A log that cannot be written does not end the run; it ends the log."""
+        """Ends the log, and not the run, if the log cannot be written."""
         try:
             yield
         except (OSError, tf.errors.OpError) as error:
             self._writer = None
-            warnings.warn(f"{self._logdir}: the log cannot be written ({error}); the run goes on without it.", stacklevel=4)
+            warnings.warn(
+                f"{self._logdir}: the log cannot be written ({error}); the run continues without it.", stacklevel=4
+            )
 
     def _write_scalars(self, scalars: Mapping[str, Any], k: int) -> None:
-        """Writes all of them together: one by one, each would take a millisecond."""
+        """Writes all scalars together: written one by one, each would take a millisecond."""
         from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
         assert self._writer is not None
         with self._giving_up_on_errors(), self._writer.as_default(step=k):
             each = [scalar_pb(name, np.asarray(value, np.float32)).SerializeToString() for name, value in scalars.items()]
-            tf.summary.experimental.write_raw_pb(b"".join(each))  # protocol buffers in a row are one with all their values
+            tf.summary.experimental.write_raw_pb(
+                b"".join(each)
+            )  # concatenated protocol buffers are one with all their values
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, bool | float | str]:
     """Nested settings as {"optimizer.learning_rate.lr": 0.01}; those that are None or empty are left out."""
-    found: dict[str, bool | float | str] = {}
+    flattened: dict[str, bool | float | str] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
+            flattened |= flat(value, f"{prefix}{key}.")
         elif value is not None and value != []:
-            found[f"{prefix}{key}"] = value if isinstance(value, (bool, int, float, str)) else str(value)
-    return found
+            flattened[f"{prefix}{key}"] = value if isinstance(value, (bool, int, float, str)) else str(value)
+    return flattened
 
 
 def _layout() -> Any:
-    """The page Custom Scalars: one chart for each group, the objective first (the other pages sort by name)."""
+    """The Custom Scalars page: one chart for each group, the objective first (the other pages sort by name)."""
     from tensorboard.plugins.custom_scalar import layout_pb2 as pb
     from tensorboard.plugins.custom_scalar import summary
 

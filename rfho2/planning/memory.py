@@ -34,7 +34,9 @@ def free() -> float:
     try:
         free = _kilobytes(Path("/proc/meminfo"), "MemAvailable")
     except (OSError, StopIteration):
-        raise ValueError('memory is None, but this system does not report its free memory; pass "2GB", say.') from None
+        raise ValueError(
+            'memory is None, but this system does not report its free memory; pass a size such as "2GB".'
+        ) from None
     try:
         group = Path("/sys/fs/cgroup")
         free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
@@ -44,7 +46,7 @@ def free() -> float:
 
 
 def keep_freed() -> bool:
-    """Makes this process keep the memory that it frees; returns False if its allocator is not glibc's, which can do so.
+    """Makes this process keep the memory that it frees; returns False if its allocator is not glibc's, which is required.
 
     The states of reverse mode are one block of memory. By default a large block is returned to the system after each
     hypergradient and requested again, zeroed page by page, by the next one: 5 % of the time. The process then stays as large
@@ -52,7 +54,7 @@ def keep_freed() -> bool:
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # not glibc; TypeError: Windows has no name for all that is loaded
+    except (AttributeError, OSError, TypeError):  # not glibc; TypeError: Windows has no handle for the whole process
         return False
     return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1))
 

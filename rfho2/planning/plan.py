@@ -74,7 +74,7 @@ def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | N
     """Predicts time and memory of reverse, checkpointed reverse and forward for one hypergradient, and picks one.
 
     Plain training, reverse mode and one chunk of forward mode are compiled and timed over a few steps. Compiling takes most
-    of the time, seconds for a small model and minutes for a large one; in a terminal, a bar shows how far it is.
+    of the time, seconds for a small model and minutes for a large one; in a terminal, a bar shows the progress.
 
     Let a step take a seconds, a step with its pull-back b, a step with a push of n columns of Z c, and let a state have S
     bytes. Then:
@@ -91,14 +91,14 @@ def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | N
       problem: with its `steps`.
       params, hypers: as passed to an engine.
       memory: bytes, or a text such as "2GB"; half of the free main memory by default.
-      solved: whether the training ends at a solution, so that `rf.implicit` is a choice too. It is not by default, because
-        away from a solution it computes something else.
+      solved: whether the training ends at a solution, so that `rf.implicit` is a choice too. By default it is not, because
+        away from a solution it computes a different derivative.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: 0.5 * w**2
     >>> problem = rf.Problem(rf.gradient_descent(loss, "lr"), loss, steps=50)
-    >>> found = rf.plan(problem, 1.0, {"lr": 0.1}, memory="1GB")
-    >>> found.chosen in found.choices
+    >>> result = rf.plan(problem, 1.0, {"lr": 0.1}, memory="1GB")
+    >>> result.chosen in result.choices
     True
     """
     check_steps(problem)
@@ -133,13 +133,16 @@ def _reverse_choices(steps: int, state: int, room: float, step: Measured, back: 
     fixed = max(back.bytes, FEW * state)
     seconds = back.start + steps * back.step
 
-    def kept(slots: int) -> Choice:
+    def checkpointed(slots: int) -> Choice:
         again = steps_run(steps, slots) - steps
         return Choice("reverse", {"checkpoints": slots}, seconds + again * step.step, slots * state + fixed)
 
     most = int((room - fixed) / state)  # slots that fit into memory
     slots = {1, *(fewest_slots(steps, runs) for runs in RUNS), max(most, 1)}
-    return [Choice("reverse", {}, seconds, steps * back.kept + fixed), *(kept(c) for c in sorted(slots) if c < steps)]
+    return [
+        Choice("reverse", {}, seconds, steps * back.state_bytes + fixed),
+        *(checkpointed(c) for c in sorted(slots) if c < steps),
+    ]
 
 
 def _forward_choices(
@@ -168,9 +171,9 @@ def _reason(chosen: Choice, choices: list[Choice], room: float) -> str:
 
 
 def check_steps(problem: Problem) -> None:
-    """Planning needs the number of steps."""
+    """Requires the number of steps, which planning needs."""
     if problem.steps is None:
-        raise ValueError("steps is None: a run without end cannot be planned; rf.real_time is the engine for it.")
+        raise ValueError("steps is None: a run without an end cannot be planned; use rf.real_time.")
 
 
 def parse_bytes(memory: float | str | None) -> float:

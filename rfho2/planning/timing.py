@@ -23,16 +23,16 @@ from rfho2.problem import Problem, RunningCost
 
 SECONDS = 0.3  # the intended length of a timed run
 ROUNDS = 3
-SEEN = 1e7  # bytes that can be told from the noise of the allocator
+SEEN = 1e7  # bytes that stand out from the noise of the allocator
 
 
 class Measured(NamedTuple):
-    """The cost of an engine: `start` seconds and `bytes` once, `step` seconds and `kept` bytes per step."""
+    """The cost of an engine: `start` seconds and `bytes` once, `step` seconds and `state_bytes` per step."""
 
     start: float
     step: float
     bytes: float
-    kept: float = 0.0
+    state_bytes: float = 0.0
 
 
 def time_training(problem: Problem, params: Nest, hypers: Hypers) -> Measured:
@@ -76,14 +76,14 @@ def _few(steps: int) -> int:
 def time_reverse(problem: Problem, params: Nest, hypers: Hypers, step: float, most: int, state: int) -> Measured:
     """Reverse mode on the same problem with two steps, and with more.
 
-    The compiler drops parts of the states that no derivative needs, such as the velocity if momentum is fixed. So `kept` is
-    measured; if the states are too small for that, it is the whole `state`, in bytes.
+    The compiler drops parts of the states that no derivative needs, such as the velocity if momentum is fixed. So
+    `state_bytes` is measured; if the states are too small for that, it is the size of the whole `state`.
     """
     assert problem.steps is not None
     first = _few(problem.steps)
     steps = min(problem.steps, max(first + 1, min(most, math.ceil(SECONDS / (3 * step)))))
     if (steps - first) * state <= SEEN:
-        # One function for both numbers of steps: compiling it takes longer than all the rest.
+        # One function for both numbers of steps: compiling takes longer than everything else.
         run = Compiled(functools.partial(_swept, _shortened(problem, steps), steps))
         short, long = (functools.partial(run, params, hypers, tf.constant(n)) for n in (first, steps))
         peak, line = _peak(long), _line((first, _best(short)), (steps, _best(long)))
@@ -91,8 +91,8 @@ def time_reverse(problem: Problem, params: Nest, hypers: Hypers, step: float, mo
     few, many = (reverse(_shortened(problem, n)) for n in (first, steps))
     used = [_peak(functools.partial(engine, params, hypers)) for engine in (few, many)]
     times = [_best(functools.partial(engine, params, hypers)) for engine in (few, many)]
-    kept = min((used[1] - used[0]) / (steps - first), state) if used[1] > used[0] else state
-    return Measured(*_line((first, times[0]), (steps, times[1])), max(used[1] - steps * kept, 0), kept)
+    state_bytes = min((used[1] - used[0]) / (steps - first), state) if used[1] > used[0] else state
+    return Measured(*_line((first, times[0]), (steps, times[1])), max(used[1] - steps * state_bytes, 0), state_bytes)
 
 
 def _swept(problem: Problem, most: int, params: Nest, hypers: Hypers, steps: tf.Tensor) -> Nest:
@@ -103,12 +103,12 @@ def _swept(problem: Problem, most: int, params: Nest, hypers: Hypers, steps: tf.
 
 
 def time_implicit(problem: Problem, params: Nest, hypers: Hypers, step: float) -> Measured:
-    """Implicit differentiation at the end of a short training: the linear system is solved once, whatever T."""
+    """Implicit differentiation at the end of a short training: the linear system is solved once, for any T."""
     assert problem.steps is not None
     steps = min(problem.steps, max(2, math.ceil(SECONDS / step)))
     engine = implicit(_shortened(problem, steps))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # so short a training need not be at a solution
+        warnings.simplefilter("ignore")  # a training this short need not be at a solution
         used = _peak(functools.partial(engine, params, hypers))
         seconds = _best(functools.partial(engine, params, hypers))
     return Measured(max(0.0, seconds - steps * step), step, used)

@@ -111,7 +111,7 @@ def test_projection_agrees_with_a_general_solver(constraint):
                 finite=finite,
             )
             conditions.append({"type": "ineq", "fun": inside})
-    found = scipy.optimize.minimize(
+    optimum = scipy.optimize.minimize(
         lambda parts: 0.5 * np.sum((point(parts) - y.ravel()) ** 2),
         np.full(2 * size, 0.1),
         jac=lambda parts: np.concatenate([point(parts) - y.ravel(), y.ravel() - point(parts)]),
@@ -120,7 +120,7 @@ def test_projection_agrees_with_a_general_solver(constraint):
         method="SLSQP",
         options={"ftol": 1e-14, "maxiter": 500},
     )
-    np.testing.assert_allclose(project(constraint, y).ravel(), point(found.x), atol=2e-5)
+    np.testing.assert_allclose(project(constraint, y).ravel(), point(optimum.x), atol=2e-5)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 1000, 20_000])

@@ -41,17 +41,17 @@ def test_a_process_that_dies_ends_the_others(two):
 @pytest.mark.parametrize(("number", "methods"), [(2, ("checkpointed", "forward", "real_time", "columns")), (4, METHODS)])
 def test_several_processes_compute_the_hypergradients_of_one(number, methods):
     kinds = [f"{method}-{dtype}" for method in methods for dtype in ("float64", "float32")]
-    ended = launch(number, "agree", *kinds, timeout=400.0)
-    assert [process.code for process in ended] == [0] * number, ended[0].err[-3000:]
-    assert_agree(ended, kinds)
+    results = launch(number, "agree", *kinds, timeout=400.0)
+    assert [process.code for process in results] == [0] * number, results[0].err[-3000:]
+    assert_agree(results, kinds)
 
 
 @pytest.mark.slow
 def test_two_devices_of_one_process_compute_the_hypergradients_of_one():
     kinds = ["reverse-float64", "checkpointed-float64", "forward-float64", "real_time-float64"]
-    ended = launch(1, "agree", *kinds, DEVICES="2")
-    assert ended[0].code == 0, ended[0].err[-3000:]
-    assert_agree(ended, kinds)
+    results = launch(1, "agree", *kinds, DEVICES="2")
+    assert results[0].code == 0, results[0].err[-3000:]
+    assert_agree(results, kinds)
 
 
 @pytest.mark.slow
@@ -85,10 +85,10 @@ def test_processes_with_columns_of_their_own_resume_from_a_checkpoint_that_all_h
     assert (tmp_path / "killed" / "1" / "ckpt-00000001").exists()
     ahead = tmp_path / "killed" / "0" / "ckpt-00000002"  # as if killed after one process had written it
     shutil.copytree(tmp_path / "killed" / "0" / "ckpt-00000001", ahead, dirs_exist_ok=True)
-    ended = launch(2, "run_columns", tmp_path / "killed")
-    ended += launch(2, "run_columns", tmp_path / "straight")
-    assert len({process.out for process in ended}) == 1, ended[0].err[-3000:]
-    assert ended[0].out
+    results = launch(2, "run_columns", tmp_path / "killed")
+    results += launch(2, "run_columns", tmp_path / "straight")
+    assert len({process.out for process in results}) == 1, results[0].err[-3000:]
+    assert results[0].out
 
 
 @pytest.mark.slow
@@ -105,10 +105,10 @@ def test_a_signal_to_one_process_ends_all_after_the_same_hyper_iteration(kind, p
     assert [process.code for process in stopped] == [143, 143], stopped[0].err[-3000:]
     newest = {max(path.name for path in (tmp_path / "stopped" / place).glob("ckpt-*")) for place in places}
     assert newest == {"ckpt-00000003"}
-    ended = launch(2, f"run{kind}", tmp_path / "stopped") + launch(2, f"run{kind}", tmp_path / "straight")
-    assert [process.code for process in ended] == [0] * 4
-    assert len({process.out for process in ended}) == 1
-    assert ended[0].out
+    results = launch(2, f"run{kind}", tmp_path / "stopped") + launch(2, f"run{kind}", tmp_path / "straight")
+    assert [process.code for process in results] == [0] * 4
+    assert len({process.out for process in results}) == 1
+    assert results[0].out
 
 
 @pytest.mark.slow
@@ -133,9 +133,9 @@ def test_hypers_that_differ_between_processes_are_rejected():
 @pytest.mark.parametrize("number", [2, 4])
 def test_the_processes_exchange_as_many_bytes_as_the_documentation_says(number, method, rate, times):
     """A step all-reduces the weights `times` times; over a ring of R processes each costs 2 (R - 1) times their size."""
-    ended = launch(number, "traffic", method, rate, timeout=300.0)
-    assert all(process.code == 0 for process in ended), ended[0].err[-3000:]
-    measured = min(float(process.out) for process in ended)
+    results = launch(number, "traffic", method, rate, timeout=300.0)
+    assert all(process.code == 0 for process in results), results[0].err[-3000:]
+    measured = min(float(process.out) for process in results)
     model = times * 2 * (number - 1) * 8000 * 8
     print(f"{method}, learning rate {rate}, {number} processes: {measured:.0f} bytes per step, {model} in the model")
     assert 0.95 * model < measured < 1.2 * model, f"{measured} bytes, {model} in the model"

@@ -109,9 +109,9 @@ def run(network, directory, happen=None, timeout=300.0):
 
     thread = threading.Thread(target=strike)
     thread.start()
-    ended = processes.wait(children, timeout)
+    results = processes.wait(children, timeout)
     thread.join()
-    return ended, moment[0]
+    return results, moment[0]
 
 
 @pytest.fixture(scope="module")
@@ -122,10 +122,10 @@ def straight(tmp_path_factory):
     def bits(number):
         if number not in known:
             with hosts.hosts(number) as network:
-                ended, moment = run(network, tmp_path_factory.mktemp("straight"))
-            assert [process.code for process in ended] == [0] * number, ended[0].err[-3000:]
-            assert len({process.out for process in ended}) == 1
-            known[number] = ended[0].out, ended[0].at - moment
+                results, moment = run(network, tmp_path_factory.mktemp("straight"))
+            assert [process.code for process in results] == [0] * number, results[0].err[-3000:]
+            assert len({process.out for process in results}) == 1
+            known[number] = results[0].out, results[0].at - moment
         return known[number]
 
     return bits
@@ -134,9 +134,9 @@ def straight(tmp_path_factory):
 @pytest.mark.parametrize("number", [2, 4])
 def test_hosts_compute_the_hypergradients_of_one_process(number):
     with hosts.hosts(number) as network:
-        ended = processes.wait(network.start(CHILD, "agree", *KINDS), 400.0)
-    assert [process.code for process in ended] == [0] * number, ended[0].err[-3000:]
-    assert_agree(ended, KINDS)
+        results = processes.wait(network.start(CHILD, "agree", *KINDS), 400.0)
+    assert [process.code for process in results] == [0] * number, results[0].err[-3000:]
+    assert_agree(results, KINDS)
 
 
 @pytest.mark.parametrize("number", [2, 4])
@@ -145,25 +145,25 @@ def test_a_fault_is_survived_or_ends_all_processes_and_the_run_resumes(fault, nu
     happen, survived = FAULTS[fault]
     bits, undisturbed = straight(number)
     with hosts.hosts(number) as network:
-        ended, moment = run(network, tmp_path, happen, timeout=300.0 if survived else LONGEST + 60.0)
-    victim, seconds = ended[-1], [process.at - moment for process in ended]
+        results, moment = run(network, tmp_path, happen, timeout=300.0 if survived else LONGEST + 60.0)
+    victim, seconds = results[-1], [process.at - moment for process in results]
     if survived:
-        assert [process.code for process in ended] == [0] * number, ended[0].err[-3000:]
-        assert {process.out for process in ended} == {bits}
+        assert [process.code for process in results] == [0] * number, results[0].err[-3000:]
+        assert {process.out for process in results} == {bits}
         print(f"\n| {fault} | {number} | goes on: {seconds[0]:.1f} s to the end, undisturbed {undisturbed:.1f} s |")
         return
-    others = ended[:-1]
-    assert {process.code for process in others} == {75}, others[0].err[-3000:]
-    assert all(f"process {number - 1} ({NAMES[number - 1]}:10000) was lost" in process.err for process in others), others
+    rest = results[:-1]
+    assert {process.code for process in rest} == {75}, rest[0].err[-3000:]
+    assert all(f"process {number - 1} ({NAMES[number - 1]}:10000) was lost" in process.err for process in rest), rest
     assert max(seconds[:-1]) < LONGEST
     assert victim.code in (75, -9), victim.err[-3000:]
-    own = "killed by the test" if victim.code == -9 else f"exits with {victim.code} after {seconds[-1]:.1f} s"
+    ending = "killed by the test" if victim.code == -9 else f"exits with {victim.code} after {seconds[-1]:.1f} s"
     with hosts.hosts(number) as network:
         resumed, _ = run(network, tmp_path)
     assert {process.out for process in resumed} == {bits}, resumed[0].err[-3000:]
     print(
         f"\n| {fault} | {number} | the others exit with 75 after {min(seconds[:-1]):.1f} to {max(seconds[:-1]):.1f} s; "
-        f"the host itself: {own}; resumed with the same bits |"
+        f"the host itself: {ending}; resumed with the same bits |"
     )
 
 
@@ -174,9 +174,9 @@ def test_a_fault_is_survived_or_ends_all_processes_and_the_run_resumes(fault, nu
 def test_the_traffic_between_hosts_is_that_of_the_model(number, method, rate, times):
     """Each host receives (R - 1) / R of twice the weights for each all-reduce; frames, TCP and gRPC add some per cent."""
     with hosts.hosts(number) as network:
-        ended = processes.wait(network.start(CHILD, "traffic", method, rate, DEVICE="eth0"), 300.0)
-    assert all(process.code == 0 for process in ended), ended[0].err[-3000:]
-    measured = sum(float(process.out) for process in ended)
+        results = processes.wait(network.start(CHILD, "traffic", method, rate, DEVICE="eth0"), 300.0)
+    assert all(process.code == 0 for process in results), results[0].err[-3000:]
+    measured = sum(float(process.out) for process in results)
     model = times * 2 * (number - 1) * 8000 * 8
     print(f"\n{method}, learning rate {rate}, {number} hosts: {measured:.0f} bytes per step, {model} in the model")
     assert 0.95 * model < measured < 1.2 * model

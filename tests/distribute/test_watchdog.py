@@ -28,13 +28,11 @@ def cluster(losses):
     """The chief, and processes 1 and 2."""
     chief = watchdog.Chief(2, lambda lost: losses.put((0, lost)))
     stranger = raw_connection(chief, 7)
-    others = [
-        watchdog.connect("127.0.0.1", chief.port, own, lambda lost, own=own: losses.put((own, lost))) for own in (1, 2)
-    ]
+    workers = [watchdog.connect("127.0.0.1", chief.port, i, lambda lost, i=i: losses.put((i, lost))) for i in (1, 2)]
     chief.accept()
-    assert sorted(peer.other for peer in chief.peers) == [1, 2], "a stranger is not accepted"
-    yield chief, others
-    for peer in (*chief.peers, *others):
+    assert sorted(peer.number for peer in chief.peers) == [1, 2], "a stranger is not accepted"
+    yield chief, workers
+    for peer in (*chief.peers, *workers):
         peer.left.set()  # ends its thread
     stranger.close()
 
@@ -47,8 +45,8 @@ def raw_connection(chief, number):
 
 
 def test_all_processes_learn_of_a_death(cluster, losses):
-    _, others = cluster
-    others[0]._connection.shutdown(socket.SHUT_RDWR)
+    _, workers = cluster
+    workers[0]._connection.shutdown(socket.SHUT_RDWR)
     noticed = {losses.get(timeout=SECONDS) for _ in range(3)}
     assert noticed == {(0, 1), (2, 1), (1, 0)}  # process 1, cut off, has lost the chief
 
@@ -66,9 +64,9 @@ def test_silence_means_death(losses, monkeypatch):
 
 
 def test_a_process_that_has_left_is_lost_only_to_a_joint_computation(cluster, losses):
-    chief, others = cluster
-    others[0].send(watchdog.LEAVING)
-    left = next(peer for peer in chief.peers if peer.other == 1)
+    chief, workers = cluster
+    workers[0].send(watchdog.LEAVING)
+    left = next(peer for peer in chief.peers if peer.number == 1)
     assert left.left.wait(SECONDS)
     with pytest.raises(queue.Empty):
         losses.get(timeout=0.3)

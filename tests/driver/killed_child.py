@@ -14,13 +14,13 @@ LONG = 20_000  # more hyper-iterations than a run finishes before its parent kil
 class Killing:
     """Kills its own process at hyper-iteration `at`, or when the run flushes a file for the `at`-th time, counted from 0."""
 
-    def __init__(self, how, at):
-        self.how, self.left = how, at
-        if how == "at_fsync":
+    def __init__(self, moment, at):
+        self.moment, self.left = moment, at
+        if moment == "at_fsync":
             os.fsync = lambda descriptor, fsync=os.fsync: (self.count(), fsync(descriptor))
 
     def on_hyper_iteration(self, *_):
-        if self.how == "at_iteration":
+        if self.moment == "at_iteration":
             self.count()
 
     def count(self):
@@ -29,9 +29,9 @@ class Killing:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(case, directory, how, at="0"):
+def main(case, directory, moment, at="0"):
     log = rf.CSVLogger(Path(directory).with_suffix(".csv"))
-    run(directory, LONG if how == "by_parent" else TOTAL, case, [log, Killing(how, int(at))])
+    run(directory, LONG if moment == "by_parent" else TOTAL, case, [log, Killing(moment, int(at))])
 
 
 if __name__ == "__main__":

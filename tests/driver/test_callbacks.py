@@ -24,27 +24,27 @@ def test_callbacks_are_called_at_the_start_at_every_hyper_iteration_and_at_the_e
 
 
 def test_callbacks_receive_the_norms_before_each_hyper_iteration():
-    told = []
+    calls = []
 
     with pytest.warns(DeprecationWarning, match=r"hypergradient\.norms"):
 
         class Watch(rf.Callback):
             def on_norms(self, k, norms):
-                told.append((k, norms))
+                calls.append((k, norms))
 
             def on_hyper_iteration(self, k, hypers, hypergradient, extra):
-                assert told[-1][1] == {"norm of adjoint": float(hypergradient.norms["adjoint"])}
-                told.append(k)
+                assert calls[-1][1] == {"norm of adjoint": float(hypergradient.norms["adjoint"])}
+                calls.append(k)
 
     history = run(adam(), 2, callbacks=[Watch()]).history
     norms = [{"norm of adjoint": row["norm of adjoint"]} for row in history]
-    assert told == [(0, norms[0]), 0, (1, norms[1]), 1]
+    assert calls == [(0, norms[0]), 0, (1, norms[1]), 1]
 
 
 def test_callbacks_receive_the_hypers_at_which_the_hypergradient_was_computed():
     recorder = Recorder()
     result = run(adam(), 3, callbacks=[recorder])
-    for k, (hypers, hypergradient, _) in enumerate(recorder.told):
+    for k, (hypers, hypergradient, _) in enumerate(recorder.reports):
         assert same_bits(hypergradient, engine()(PARAMS, hypers, k))
         assert result.history[k]["lr"] == float(hypers["lr"])
 
@@ -58,7 +58,7 @@ def test_callbacks_receive_all_metrics_and_the_history_those_that_are_numbers():
 
     recorder = Recorder()
     result = run(adam(), 2, callbacks=[recorder], metrics=metrics)
-    for k, (hypers, hypergradient, extra) in enumerate(recorder.told):
+    for k, (hypers, hypergradient, extra) in enumerate(recorder.reports):
         state = hypergradient.state
         assert same_bits(called[k][:2], (state, hypers))
         assert called[k][2] == k
@@ -72,7 +72,7 @@ def test_callbacks_receive_all_metrics_and_the_history_those_that_are_numbers():
 def test_without_metrics_extra_is_empty():
     recorder = Recorder()
     run(adam(), 1, callbacks=[recorder])
-    assert recorder.told[0][2] == {}
+    assert recorder.reports[0][2] == {}
 
 
 @pytest.mark.parametrize("methods", [(), ("on_start",), ("on_hyper_iteration",), ("on_end",), ("on_start", "on_end")])

@@ -113,21 +113,21 @@ class Watch(rf.Callback):
     needs_state = False
 
     def __init__(self):
-        self.told = []
+        self.reports = []
 
     def on_hyper_iteration(self, k, hypers, hypergradient, extra):
-        self.told.append((k, hypers, hypergradient))
+        self.reports.append((k, hypers, hypergradient))
 
 
 def test_callbacks_are_told_every_hyper_iteration_in_order_and_the_last_state_of_a_call():
     few, all_states = Watch(), type("Reading", (Watch,), {"needs_state": True})()
     run("reverse", 3, callbacks=[few])
     run("reverse", 1, callbacks=[all_states])
-    assert [k for k, _, _ in few.told] == list(range(ITERATIONS))
-    for i, (one, other) in enumerate(zip(few.told, all_states.told, strict=True)):
-        assert same_bits((one[1], one[2]._replace(state=())), (other[1], other[2]._replace(state=())))
+    assert [k for k, _, _ in few.reports] == list(range(ITERATIONS))
+    for i, (one, expected) in enumerate(zip(few.reports, all_states.reports, strict=True)):
+        assert same_bits((one[1], one[2]._replace(state=())), (expected[1], expected[2]._replace(state=())))
         assert (one[2].state is None) == (i not in (2, 5, 6))
-        assert one[2].state is None or same_bits(one[2].state, other[2].state)
+        assert one[2].state is None or same_bits(one[2].state, expected[2].state)
 
 
 def test_a_subclass_that_overrides_the_callback_may_read_the_state():
@@ -171,15 +171,15 @@ def test_streams_functions_and_own_engines_take_one_at_a_time():
     loss = lambda w, hypers, batch: tf.reduce_sum(hypers["weights"] * (w - batch) ** 2)  # noqa: E731
     streamed = rf.real_time(rf.Problem(rf.gradient_descent(loss, "lr"), loss, None, stream, lambda k: tf.zeros(3)), 2)
     names = ("problem", "settings", "start", "advance", "initial_state")
-    own = type("Own", (), {name: getattr(engine("reverse"), name) for name in names})()
+    custom = type("Own", (), {name: getattr(engine("reverse"), name) for name in names})()
     for driven, params, reason in (
         (streamed, tf.constant(PARAMS), "come from a stream"),
         (engine("reverse"), lambda k: tf.constant(PARAMS), "params is a function"),
-        (own, tf.constant(PARAMS), "one of your own"),
+        (custom, tf.constant(PARAMS), "one of your own"),
     ):
         with pytest.raises(ValueError, match=reason):
             rf.HyperOptimizer(driven, adam(), iterations_per_call=2).run(params, HYPERS, 2)
-    close(rf.HyperOptimizer(own, adam()).run(tf.constant(PARAMS), HYPERS, 4), run("reverse", 1, 4))
+    close(rf.HyperOptimizer(custom, adam()).run(tf.constant(PARAMS), HYPERS, 4), run("reverse", 1, 4))
 
 
 def test_an_optimiser_that_uses_numpy_is_called_as_it_is():
@@ -234,11 +234,11 @@ def test_divergence_in_a_call_raises_as_with_one_at_a_time(method):
 
 
 @pytest.mark.parametrize("method", ["reverse", "real_time"])
-@pytest.mark.parametrize("how", ["backtrack", lambda hypers: {"h": 0.9 * hypers["h"]}], ids=["backtrack", "retry"])
-def test_recovery_in_a_call_is_that_of_one_at_a_time(method, how):
-    one_by_one, watch = towards_the_wall(method, 1, on_divergence=how), Watch()
-    assert_identical(towards_the_wall(method, 8, on_divergence=how, callbacks=[watch]), one_by_one)
-    assert [k for k, _, _ in watch.told] == list(range(12))
+@pytest.mark.parametrize("on_divergence", ["backtrack", lambda hypers: {"h": 0.9 * hypers["h"]}], ids=["backtrack", "retry"])
+def test_recovery_in_a_call_is_that_of_one_at_a_time(method, on_divergence):
+    one_by_one, watch = towards_the_wall(method, 1, on_divergence=on_divergence), Watch()
+    assert_identical(towards_the_wall(method, 8, on_divergence=on_divergence, callbacks=[watch]), one_by_one)
+    assert [k for k, _, _ in watch.reports] == list(range(12))
 
 
 def test_a_limit_is_asked_for_every_hyper_iteration():

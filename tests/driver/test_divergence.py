@@ -49,7 +49,7 @@ def test_an_adjoint_that_overflows_where_forward_mode_does_not_is_named():
 
     problem = rf.Problem(rf.adam(loss, 0.01), lambda w, hypers, batch: (w[0] - 1) ** 2 + 0.1 * w[1], steps=100)
     hypers = {"l2": 0.1}
-    with pytest.raises(rf.DivergenceError, match=r"Only the way back .* NaN .* rf.forward.* epsilon"):
+    with pytest.raises(rf.DivergenceError, match=r"the backward pass is not.* NaN .* rf.forward.* epsilon"):
         rf.HyperOptimizer(rf.reverse(problem, jit_compile=False), rf.projected_adam(0.1)).run(tf.zeros(2), hypers, 1)
     assert np.isfinite(rf.forward(problem, jit_compile=False)(tf.zeros(2), hypers).grads["l2"])
 

@@ -65,8 +65,8 @@ def test_a_function_with_other_values_or_another_graph_belongs_to_another_proble
     run(tmp_path)
     before = contents(tmp_path)
     shifted = lambda k: episodes.start(k + 1)  # noqa: E731
-    for other, told in ((shifted, "initial params"), (episodes.start(0), "initial params"), (later, checkpoint_store.GRAPH)):
-        with pytest.raises(ValueError, match=f"another problem.*{told}"):
+    for other, part in ((shifted, "initial params"), (episodes.start(0), "initial params"), (later, checkpoint_store.GRAPH)):
+        with pytest.raises(ValueError, match=f"another problem.*{part}"):
             run(tmp_path, params=other)
         assert contents(tmp_path) == before
 

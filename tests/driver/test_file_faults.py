@@ -38,9 +38,9 @@ def attempt(monkeypatch, place, number, fault):
 def survived(monkeypatch, place, number, fault):
     """One fault; then a run without faults, which ends as if there had been none."""
     outcome, system = attempt(monkeypatch, place, number, fault)
-    told = f"operation {number} ({system.hit}) with {fault}"
+    fault_description = f"operation {number} ({system.hit}) with {fault}"
     if isinstance(outcome, rf.CheckpointError | Crash):
-        assert fault != "short", told
+        assert fault != "short", fault_description
     else:
         assert_identical(outcome, straight())
     newest = max(numbers(place / "run"), default=0) if (place / "run").exists() else 0
@@ -48,9 +48,9 @@ def survived(monkeypatch, place, number, fault):
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # no checkpoint is damaged
         assert_identical(run(place / "run", callbacks=[start, rf.CSVLogger(place / "log.csv")]), straight())
-    assert start.first == newest, told
+    assert start.first == newest, fault_description
     lines = (place / "log.csv").read_text().splitlines()
-    assert [line.split(",")[0] for line in lines] == ["iteration", *map(str, range(TOTAL))], told
+    assert [line.split(",")[0] for line in lines] == ["iteration", *map(str, range(TOTAL))], fault_description
     return system
 
 
@@ -96,7 +96,7 @@ def test_a_directory_that_cannot_be_written_to_is_named_with_what_is_in_it(tmp_p
     outcome, _ = attempt(monkeypatch, tmp_path, 0, "EROFS")
     assert isinstance(outcome, rf.CheckpointError)
     assert "cannot be used ([Errno 30]" in str(outcome)
-    assert "ckpt-00000002 is there: copy the directory to another place" in str(outcome)
+    assert "ckpt-00000002 exists: copy the directory elsewhere" in str(outcome)
     assert contents(tmp_path / "run") == before
 
 

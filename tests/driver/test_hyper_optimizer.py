@@ -113,7 +113,7 @@ def several():
 def test_the_history_has_each_of_several_objectives_and_their_sum():
     recorder = Recorder()
     result = rf.HyperOptimizer(several(), adam(), [recorder], best_by="value/validation").run(PARAMS, HYPERS, 3)
-    for row, (_, hypergradient, _) in zip(result.history, recorder.told, strict=True):
+    for row, (_, hypergradient, _) in zip(result.history, recorder.reports, strict=True):
         assert row["value/training"] == float(hypergradient.value["training"])
         assert row["value/validation"] == float(hypergradient.value["validation"])
         assert row["value"] == row["value/training"] + row["value/validation"]
@@ -164,7 +164,7 @@ def test_a_metric_or_hyper_cannot_hide_what_the_driver_reports_under_the_same_na
         problem = rf.Problem(rf.gradient_descent(lambda w, hypers, batch: (w - 1.0) ** 2, name), lambda w, *_: w**2, steps=1)
         tuner = rf.HyperOptimizer(rf.reverse(problem, jit_compile=False), rf.projected_adam(0.01), [recorder])
         result = tuner.run(tf.constant(0.0), {name: -3.0}, 3)
-    values = [float(hypergradient.value) for _, hypergradient, _ in recorder.told]
+    values = [float(hypergradient.value) for _, hypergradient, _ in recorder.reports]
     assert [row["value"] for row in result.history] == values
     assert [row["iteration"] for row in result.history] == [0, 1, 2]
     assert (result.best.value, result.best.iteration) == (min(values), int(np.argmin(values)))

@@ -67,8 +67,8 @@ GRAPHS = {  # name: (settings with one change, what the error names)
 def test_another_loss_or_other_data_are_another_problem(name, tmp_path):
     run(tmp_path, 2)
     before = contents(tmp_path)
-    changed, told = GRAPHS[name]
-    with pytest.raises(ValueError, match=rf"another problem \({told}: ") as caught:
+    changed, reason = GRAPHS[name]
+    with pytest.raises(ValueError, match=rf"another problem \({reason}: ") as caught:
         run(tmp_path, 4, **changed())
     assert str(caught.value).count("graph of") == 1, "nothing else differs"
     assert contents(tmp_path) == before
@@ -115,12 +115,12 @@ def test_a_change_in_one_number_of_a_large_data_set_is_noticed():
 def test_the_directory_of_another_problem_is_rejected_and_left_alone(tmp_path):
     run(tmp_path, 2)
     before = contents(tmp_path)
-    for name, (changed, told) in CHANGES.items():
+    for name, (changed, reason) in CHANGES.items():
         settings = changed()
         for resume in (True, False):
             with pytest.raises(ValueError, match="another problem") as caught:
                 run(tmp_path, 4, resume=resume, **settings)
-            assert told in str(caught.value), name
+            assert reason in str(caught.value), name
             assert str(tmp_path) in str(caught.value), name
             assert contents(tmp_path) == before, name
 

@@ -20,7 +20,7 @@ def logistic(steps, rate_of="r", validation=None, batches=None):
     return rf.Problem(dynamics, objective, steps, batches, validation)
 
 
-def told(engine, hypers, rate, iterations=12, params=None, **settings):
+def warnings_of(engine, hypers, rate, iterations=12, params=None, **settings):
     """The warnings of a run, and its result."""
     params = tf.constant(0.4, tf.float64) if params is None else params
     with warnings.catch_warnings(record=True) as caught:
@@ -31,13 +31,13 @@ def told(engine, hypers, rate, iterations=12, params=None, **settings):
 
 @pytest.mark.parametrize("make", [rf.reverse, rf.forward])
 def test_a_training_that_converges_is_predicted(make):
-    messages, result = told(make(logistic(40), jit_compile=False), {"r": 2.5}, 0.02)
+    messages, result = warnings_of(make(logistic(40), jit_compile=False), {"r": 2.5}, 0.02)
     assert messages == []
     assert result.history[-1]["value"] != result.history[0]["value"]
 
 
 def test_a_chaotic_training_is_reported_once_with_what_to_try():
-    (message,), result = told(rf.reverse(logistic(40), jit_compile=False), {"r": 3.9}, 1e-3, 35)
+    (message,), result = warnings_of(rf.reverse(logistic(40), jit_compile=False), {"r": 3.9}, 1e-3, 35)
     assert "of its last 10 changes" in message
     assert "The adjoint grows" in message
     for remedy in ("truncate=", "discount=", "clip="):
@@ -46,14 +46,14 @@ def test_a_chaotic_training_is_reported_once_with_what_to_try():
 
 
 def test_forward_mode_reports_it_by_the_size_of_the_hypergradient():
-    (message,), _ = told(rf.forward(logistic(40), jit_compile=False), {"r": 3.9}, 1e-3)
+    (message,), _ = warnings_of(rf.forward(logistic(40), jit_compile=False), {"r": 3.9}, 1e-3)
     assert "far too large are a sign of chaotic training" in message
 
 
 def test_a_run_too_short_for_ten_changes_is_judged_at_its_end():
     engine = rf.reverse(logistic(40), jit_compile=False)
-    assert told(engine, {"r": 3.9}, 1e-3, 3)[0] == []  # two changes may be an accident
-    (message,), _ = told(engine, {"r": 3.9}, 1e-3, 4)
+    assert warnings_of(engine, {"r": 3.9}, 1e-3, 3)[0] == []  # two changes may be an accident
+    (message,), _ = warnings_of(engine, {"r": 3.9}, 1e-3, 4)
     assert "3 of its last 3 changes" in message
 
 
@@ -61,8 +61,8 @@ def test_updates_that_are_too_large_are_reported_as_such():
     loss = lambda w, h, batch: (w - 1.0) ** 2  # noqa: E731
     wave = lambda w, h, batch: tf.sin(83.0 * h["x"]) + 0.0 * w  # noqa: E731
     engine = rf.reverse(rf.Problem(rf.gradient_descent(loss, 0.1), wave, 2), jit_compile=False)
-    assert "smaller hyper learning rate" in told(engine, {"x": 0.3}, 0.2)[0][0]
-    assert told(engine, {"x": 0.3}, 1e-3)[0] == []
+    assert "smaller hyper learning rate" in warnings_of(engine, {"x": 0.3}, 0.2)[0][0]
+    assert warnings_of(engine, {"x": 0.3}, 1e-3)[0] == []
 
 
 def test_a_wrong_hypergradient_is_reported():
@@ -73,7 +73,7 @@ def test_a_wrong_hypergradient_is_reported():
     loss = lambda w, h, batch: (w - 1.0) ** 2  # noqa: E731
     objective = lambda w, h, batch: square(h["x"]) + 0.0 * w  # noqa: E731
     engine = rf.reverse(rf.Problem(rf.gradient_descent(loss, 0.1), objective, 2), jit_compile=False)
-    assert "rf.check_hypergradient" in told(engine, {"x": 0.3}, 0.01)[0][0]
+    assert "rf.check_hypergradient" in warnings_of(engine, {"x": 0.3}, 0.01)[0][0]
 
 
 def test_truncation_that_leaves_out_what_matters_is_reported():
@@ -82,7 +82,7 @@ def test_truncation_that_leaves_out_what_matters_is_reported():
     problem = rf.Problem(rf.gradient_descent(loss, 0.5), objective, 10, lambda t: t)
     for truncate, wrong in ((None, False), (3, True)):
         engine = rf.reverse(problem, truncate=truncate, jit_compile=False)
-        assert bool(told(engine, {"target": 1.0}, 0.02, params=tf.constant(0.4))[0]) == wrong
+        assert bool(warnings_of(engine, {"target": 1.0}, 0.02, params=tf.constant(0.4))[0]) == wrong
 
 
 @pytest.mark.parametrize(
@@ -97,20 +97,20 @@ def test_truncation_that_leaves_out_what_matters_is_reported():
 def test_no_claim_is_made_where_values_cannot_be_compared(why, options, params):
     """Only the growth of the adjoint is judged."""
     problem = logistic(40, **options)
-    (message,), _ = told(rf.reverse(problem, jit_compile=False), {"r": 3.9}, 1e-3, params=params)
+    (message,), _ = warnings_of(rf.reverse(problem, jit_compile=False), {"r": 3.9}, 1e-3, params=params)
     assert "predict" not in message
     assert "The adjoint grows" in message
-    assert told(rf.forward(problem, jit_compile=False), {"r": 3.9}, 1e-3, params=params)[0] == []
-    assert told(rf.reverse(problem, jit_compile=False), {"r": 2.5}, 0.2, params=params)[0] == []
+    assert warnings_of(rf.forward(problem, jit_compile=False), {"r": 3.9}, 1e-3, params=params)[0] == []
+    assert warnings_of(rf.reverse(problem, jit_compile=False), {"r": 2.5}, 0.2, params=params)[0] == []
 
 
 def test_no_claim_is_made_in_real_time():
-    assert told(rf.real_time(logistic(None), 5, jit_compile=False), {"r": 3.9}, 1e-3, 25)[0] == []
+    assert warnings_of(rf.real_time(logistic(None), 5, jit_compile=False), {"r": 3.9}, 1e-3, 25)[0] == []
 
 
 def test_constant_validation_of_the_users_own_is_recognised():
     problem = logistic(40, validation=lambda k: tf.constant(1.0))
-    assert "do not predict" in told(rf.reverse(problem, jit_compile=False), {"r": 3.9}, 1e-3)[0][0]
+    assert "do not predict" in warnings_of(rf.reverse(problem, jit_compile=False), {"r": 3.9}, 1e-3)[0][0]
 
 
 def test_rounding_errors_are_not_reported():
@@ -118,7 +118,7 @@ def test_rounding_errors_are_not_reported():
     loss = lambda w, h, batch: (w - h["x"]) ** 2  # noqa: E731
     objective = lambda w, h, batch: 100.0 + 1e-6 * w  # noqa: E731
     engine = rf.reverse(rf.Problem(rf.gradient_descent(loss, 0.4), objective, 20), jit_compile=False)
-    assert told(engine, {"x": 0.3}, 0.1, params=tf.constant(0.0))[0] == []
+    assert warnings_of(engine, {"x": 0.3}, 0.1, params=tf.constant(0.0))[0] == []
 
 
 def test_most_changes_have_to_be_predicted():
@@ -172,7 +172,7 @@ def test_a_network_with_a_large_learning_rate_is_chaotic(rate, chaotic):
 
     full = rf.batches.full
     engine = rf.reverse(rf.Problem(rf.gradient_descent(loss, "lr"), loss, 200, full(train), full(validation)))
-    messages, result = told(engine, {"lr": rate}, 0.01 * rate, 11, params)
+    messages, result = warnings_of(engine, {"lr": rate}, 0.01 * rate, 11, params)
     ends = [float(engine(params, {"lr": rate * (1 + side)}).value) for side in (-0.01, 0.01)]
     quotient = (ends[1] - ends[0]) / (0.02 * rate)
     print(f"\nhypergradient {result.history[0]['hypergradient/lr']:.3g}, difference quotient {quotient:.3g}")

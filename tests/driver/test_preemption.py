@@ -42,12 +42,12 @@ def send(number, times=1):
 @pytest.mark.parametrize("number", RAISED, ids=lambda n: n.name)
 def test_a_signal_ends_a_run_after_the_current_hyper_iteration_with_a_checkpoint(number, tmp_path):
     handlers = [signal.getsignal(n) for n in RAISED]
-    with pytest.raises(RAISED[number]) as ended:
+    with pytest.raises(RAISED[number]) as caught:
         run(tmp_path, callbacks=[At(2, send(number))], checkpoint_every=100)
     if number == signal.SIGINT:
         assert (
-            str(ended.value)
-            == f"stopped after 3 of {TOTAL} hyper-iterations; run again with checkpoint_dir={str(tmp_path)!r} to go on"
+            str(caught.value)
+            == f"stopped after 3 of {TOTAL} hyper-iterations; run again with checkpoint_dir={str(tmp_path)!r} to resume"
         )
     assert numbers(tmp_path) == [3]
     assert [signal.getsignal(n) for n in RAISED] == handlers

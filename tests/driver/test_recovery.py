@@ -76,7 +76,7 @@ def test_a_run_that_gives_up_reports_every_setback():
     with pytest.raises(rf.DivergenceError) as caught:
         run(tuner(rate=1e6))  # ten halvings are not enough
     message = str(caught.value)
-    assert "The run had backed off 10 times before:" in message
+    assert "The run had recovered 10 times before:" in message
     assert message.count("hyper-iteration 1: not finite") == 11
     assert caught.value.iteration == 1
     assert caught.value.what in message
@@ -120,14 +120,14 @@ def test_a_run_that_recovered_resumes_bit_identically(tmp_path):
 
 
 def test_callbacks_are_called_for_finished_hyper_iterations_only():
-    told = []
+    calls = []
 
     class Record(rf.Callback):
         def on_hyper_iteration(self, k, hypers, hypergradient, extra):
-            told.append((k, float(hypers["h"])))
+            calls.append((k, float(hypers["h"])))
 
     run(tuner(callbacks=[Record()]), 2)
-    assert told == [(0, 0.0), (1, pytest.approx(1.0, abs=1e-5))]
+    assert calls == [(0, 0.0), (1, pytest.approx(1.0, abs=1e-5))]
 
 
 def test_an_unknown_on_divergence_is_rejected():

@@ -66,7 +66,7 @@ def test_a_finished_run_can_be_made_longer(tmp_path):
 # Killed in other processes
 
 
-KILLED = {  # name: (case, how, at, the checkpoints that are left)
+KILLED = {  # name: (case, moment, at, the checkpoints that are left)
     # A checkpoint is flushed four times: its two files, its draft, and the directory when it is in place.
     "real_time_while_it_writes": ("real_time", "at_fsync", 10, [1, 2]),
     "reverse": ("reverse", "at_iteration", 3, [2, 3]),
@@ -75,16 +75,16 @@ KILLED = {  # name: (case, how, at, the checkpoints that are left)
 QUICK = "real_time_while_it_writes"
 
 
-def start(case, directory, how, at=0):
-    command = [sys.executable, "-m", "tests.driver.killed_child", case, str(directory), how, str(at)]
+def start(case, directory, moment, at=0):
+    command = [sys.executable, "-m", "tests.driver.killed_child", case, str(directory), moment, str(at)]
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("name", [n if n == QUICK else pytest.param(n, marks=pytest.mark.slow) for n in KILLED])
 def test_a_killed_run_resumes_bit_identically(name, tmp_path):
-    case, how, at, left = KILLED[name]
+    case, moment, at, left = KILLED[name]
     directory = tmp_path / name
-    with start(case, directory, how, at) as child:
+    with start(case, directory, moment, at) as child:
         _, errors = child.communicate(timeout=300)
     assert child.returncode == -signal.SIGKILL, errors
     assert numbers(directory) == left

@@ -85,9 +85,9 @@ def test_a_dead_unit_has_finite_derivatives(decay, method, jit_compile):
     problem, params = dead_unit_problem(lambda f: rf.adamw(f, "lr", decay, *rest) if decay else rf.adam(f, "lr", *rest))
     hypers = {"lr": 0.02, "b1": 0.8, "b2": 0.9, "eps": 1e-3, "scale": 1.3}
     hypers = {name: tf.constant(value, tf.float64) for name, value in hypers.items()}
-    found = method(problem, jit_compile=jit_compile)(params, hypers)
-    assert_agree(found.grads, differences(lambda h: response(problem, params, h), hypers), rtol=1e-6)
-    dead = problem.dynamics.params(found.state)["w1"][:, 1]
+    hypergradient = method(problem, jit_compile=jit_compile)(params, hypers)
+    assert_agree(hypergradient.grads, differences(lambda h: response(problem, params, h), hypers), rtol=1e-6)
+    dead = problem.dynamics.params(hypergradient.state)["w1"][:, 1]
     np.testing.assert_allclose(dead, params["w1"][:, 1] * (1 - 0.02 * decay) ** 6, rtol=1e-14)
 
 
@@ -96,8 +96,8 @@ def test_a_dead_unit_has_finite_derivatives(decay, method, jit_compile):
 def test_adam_is_finite_at_an_isolated_zero_of_the_gradient(method, jit_compile):
     loss = lambda w, hypers, batch: hypers["a"] * tf.reduce_sum(w**2)  # noqa: E731
     problem = rf.Problem(rf.adam(loss, "lr"), lambda w, h, b: tf.reduce_sum((w - 1) ** 2), 3)
-    found = method(problem, jit_compile=jit_compile)(tf.constant([0.0, 1.0], tf.float64), {"lr": 0.1, "a": 2.0})
-    assert all(np.all(np.isfinite(g)) for g in found.grads.values())
+    hypergradient = method(problem, jit_compile=jit_compile)(tf.constant([0.0, 1.0], tf.float64), {"lr": 0.1, "a": 2.0})
+    assert all(np.all(np.isfinite(g)) for g in hypergradient.grads.values())
 
 
 @pytest.mark.parametrize("method", [rf.reverse, rf.forward])
@@ -105,8 +105,8 @@ def test_a_schedule_of_one_rate_for_each_step(method):
     loss = lambda w, hypers, batch: tf.reduce_sum(tf.cosh(w))  # noqa: E731
     problem = rf.Problem(rf.gradient_descent(loss, lambda hypers, t: hypers["rates"][t]), loss, 4)
     params, hypers = tf.constant([0.5, -1.0], tf.float64), {"rates": tf.constant([0.1, 0.2, 0.05, 0.3], tf.float64)}
-    found = method(problem, jit_compile=False)(params, hypers)
-    assert_agree(found.grads, differences(lambda h: response(problem, params, h), hypers), rtol=1e-6)
+    hypergradient = method(problem, jit_compile=False)(params, hypers)
+    assert_agree(hypergradient.grads, differences(lambda h: response(problem, params, h), hypers), rtol=1e-6)
 
 
 @pytest.mark.parametrize("method", [rf.reverse, rf.forward])
@@ -119,8 +119,8 @@ def test_a_rate_for_each_group_of_parameters(method):
     rates = lambda hypers, t: {"body": hypers["slow"], "head": hypers["fast"]}  # noqa: E731
     problem = rf.Problem(rf.momentum(loss, rates, 0.5), loss, 3)
     hypers = {"slow": tf.constant(0.01, tf.float64), "fast": tf.constant(0.1, tf.float64)}
-    found = method(problem, jit_compile=False)(params, hypers)
-    assert_agree(found.grads, differences(lambda h: response(problem, params, h), hypers), rtol=1e-6)
+    hypergradient = method(problem, jit_compile=False)(params, hypers)
+    assert_agree(hypergradient.grads, differences(lambda h: response(problem, params, h), hypers), rtol=1e-6)
 
 
 def test_a_hand_written_dynamics():

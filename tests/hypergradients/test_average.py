@@ -157,19 +157,19 @@ def test_an_episode_may_have_leaves_of_any_kind_and_hypers_that_reach_nothing():
         return {"y": w * hypers["used"] + tf.gather(x, 1), "z": tf.cast(scale, tf.float64) * w}
 
     batch = Stacked((tf.constant([[1.0, 2.0], [3.0, 4.0]], tf.float64), None, tf.constant([2, 3])))
-    w, given = tf.constant([1.0, -1.0], tf.float64), {n: tf.constant(0.5, tf.float64) for n in ("used", "unused")}
+    w, hypers = tf.constant([1.0, -1.0], tf.float64), {n: tf.constant(0.5, tf.float64) for n in ("used", "unused")}
 
     @tf.function(autograph=False)
-    def gradients(w, given):
+    def gradients(w, hypers):
         with tf.GradientTape() as tape:
-            tape.watch((w, given))
-            result = vectorised(function, (w,), given, batch)
+            tape.watch((w, hypers))
+            result = vectorised(function, (w,), hypers, batch)
             total = tf.reduce_sum(result["y"] * [1.0, 10.0]) + tf.reduce_sum(result["z"])
-        derivatives = tape.gradient(total, (w, given))
+        derivatives = tape.gradient(total, (w, hypers))
         assert derivatives[1]["unused"] is None
         return result, derivatives[0], derivatives[1]["used"]
 
-    result, by_w, by_used = gradients(w, given)
+    result, by_w, by_used = gradients(w, hypers)
     np.testing.assert_array_equal(result["y"], [2.5, 3.5])
     np.testing.assert_array_equal(result["z"], [2.0, -3.0])
     np.testing.assert_array_equal(by_w, [0.5 + 2, 5.0 + 3])
@@ -200,11 +200,11 @@ def test_implicit_hypergradients_can_be_averaged():
     case = problem()
     toy = rf.Problem(rf.gradient_descent(episodes.loss, 0.1), case.objective, 30, case.batches, case.validation)
     single = rf.implicit(toy, tolerance=1e-14, batches=lambda t, k: case.batches(0, k), jit_compile=False)
-    given = {"l2": hypers()["l2"]}
-    expected = mean_of([single(start, given, k).grads for k in (2, 3)])
+    decay = {"l2": hypers()["l2"]}
+    expected = mean_of([single(start, decay, k).grads for k in (2, 3)])
     for together in (False, True):
         mean = rf.average(single, 2, together)
-        assert_near(mean(start, given, 1).grads, expected)
+        assert_near(mean(start, decay, 1).grads, expected)
 
 
 def test_what_cannot_be_averaged_is_refused():

@@ -32,8 +32,8 @@ def plain(problem, optimiser, steps, dtype, jit_compile):
 
 def compare(problem, optimiser, steps, slots, dtype, jit_compile):
     built, params, hypers = build(problem, optimiser, steps, dtype)
-    found = rf.reverse(built, checkpoints=slots, jit_compile=jit_compile)(params, hypers)
-    assert_same(plain(problem, optimiser, steps, dtype, jit_compile), found, dtype)
+    hypergradient = rf.reverse(built, checkpoints=slots, jit_compile=jit_compile)(params, hypers)
+    assert_same(plain(problem, optimiser, steps, dtype, jit_compile), hypergradient, dtype)
 
 
 def grid():
@@ -108,10 +108,10 @@ def test_the_backward_sweep_visits_every_state_with_the_fewest_steps_and_slots(s
         return visited + 1
 
     seen = []
-    kept, last = binomial.record(step, tf.constant(0), 0, steps, slots)
+    saved, last = binomial.record(step, tf.constant(0), 0, steps, slots)
     assert int(last) == 3 * steps
-    assert all(int(array.size()) == slots for array in kept.slots)
-    binomial.fold_back(step, body, tf.constant(0, tf.int64), kept, 0, steps, slots)
+    assert all(int(array.size()) == slots for array in saved.slots)
+    binomial.fold_back(step, body, tf.constant(0, tf.int64), saved, 0, steps, slots)
     assert seen == list(range(steps))[::-1]
     assert counts["steps"] == binomial.steps_run(steps, slots)
 

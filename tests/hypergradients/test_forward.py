@@ -25,8 +25,8 @@ def test_chunks_give_what_reverse_gives():
 @pytest.mark.slow
 def test_chunks_under_xla():
     problem, params, hypers = build("softmax_regression", "momentum", dtype=tf.float32)
-    whole, found = (rf.forward(problem, chunk=chunk, jit_compile=True)(params, hypers) for chunk in (None, 6))
-    assert_agree(found.grads, whole.grads, rtol=1e-4)
+    whole, chunked = (rf.forward(problem, chunk=chunk, jit_compile=True)(params, hypers) for chunk in (None, 6))
+    assert_agree(chunked.grads, whole.grads, rtol=1e-4)
 
 
 def test_chunks_with_several_objectives_and_a_running_cost():
@@ -37,10 +37,10 @@ def test_chunks_with_several_objectives_and_a_running_cost():
     }
     problem = rf.Problem(built.dynamics, objectives, built.steps, built.batches, built.validation)
     whole = rf.reverse(problem, jit_compile=False)(params, hypers)
-    found = rf.forward(problem, chunk=5, jit_compile=False)(params, hypers)
+    chunked = rf.forward(problem, chunk=5, jit_compile=False)(params, hypers)
     for name in objectives:
-        np.testing.assert_allclose(found.value[name], whole.value[name], rtol=1e-12)
-    assert_agree(found.grads, whole.grads, rtol=1e-10)
+        np.testing.assert_allclose(chunked.value[name], whole.value[name], rtol=1e-12)
+    assert_agree(chunked.grads, whole.grads, rtol=1e-10)
 
 
 def sizes_of_chunks(monkeypatch, m, chunk):
@@ -55,8 +55,8 @@ def sizes_of_chunks(monkeypatch, m, chunk):
     problem = rf.Problem(rf.gradient_descent(loss, 0.1), lambda w, hypers, batch: tf.reduce_sum(w), steps=3)
     rng = np.random.default_rng(0)
     w, decay = rng.normal(size=m), rng.uniform(size=m)
-    found = rf.forward(problem, chunk=chunk, jit_compile=False)(tf.constant(w), {"decay": decay})
-    np.testing.assert_allclose(found.grads["decay"], -0.3 * w * (1 - 0.1 * decay) ** 2, rtol=1e-12)
+    hypergradient = rf.forward(problem, chunk=chunk, jit_compile=False)(tf.constant(w), {"decay": decay})
+    np.testing.assert_allclose(hypergradient.grads["decay"], -0.3 * w * (1 - 0.1 * decay) ** 2, rtol=1e-12)
     return set(sizes)
 
 
@@ -102,8 +102,8 @@ def test_columns_share_the_step_also_where_a_hyper_scales_the_loss():
         problem = rf.Problem(rf.momentum(loss, "lr", "mu" if "mu" in hypers else 0.5), error, 4)
         engine = rf.forward(problem, jit_compile=True)
         engine(params, hypers)
-        given = {name: tf.constant(value) for name, value in hypers.items()}
-        program = engine._compiled.xla.experimental_get_compiler_ir(params, given, tf.constant(0), ())
+        tensors = {name: tf.constant(value) for name, value in hypers.items()}
+        program = engine._compiled.xla.experimental_get_compiler_ir(params, tensors, tf.constant(0), ())
         return program(stage="optimized_hlo").count(" dot(")
 
     def error(p, hypers, batch):

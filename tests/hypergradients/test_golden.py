@@ -69,8 +69,8 @@ def test_appendix_c_first_real_time_hypergradient_at_rate_zero(optimiser, jit_co
     }
     problem = rf.Problem(make[optimiser](), error, None, batches, rf.batches.full((x[:7], y[:7])))
     engine = rf.real_time(problem, hyper_batch=delta, jit_compile=jit_compile)
-    found, carry = engine.advance(engine.start(w0, {"eta": 0.0}), {"eta": 0.0}, 0)
+    hypergradient, carry = engine.advance(engine.start(w0, {"eta": 0.0}), {"eta": 0.0}, 0)
     total = sum(gradient(error, w0, {}, batches(tf.constant(s))) for s in range(delta))
     expected = -tf.reduce_sum(gradient(error, w0, {}, (x[:7], y[:7])) * total)
-    np.testing.assert_allclose(found.grads["eta"], expected, rtol=1e-12)
+    np.testing.assert_allclose(hypergradient.grads["eta"], expected, rtol=1e-12)
     np.testing.assert_array_equal(problem.dynamics.params(carry.state), w0)

@@ -72,16 +72,16 @@ def test_gradient_descent_on_a_quadratic_has_its_closed_form(method):
     w = c + rho**STEPS * (w0 - c)
     inner = (w - 0.3) * STEPS * rho ** (STEPS - 1) * (w0 - c)
     problem = rf.Problem(rf.gradient_descent(case.loss, "eta"), case.objective, STEPS)
-    found = method(problem, jit_compile=False)(case.params, {"eta": eta, "curvature": a})
-    np.testing.assert_allclose(found.state, w, rtol=1e-13)
-    np.testing.assert_allclose(found.grads["curvature"], -eta * inner, rtol=1e-12)
-    np.testing.assert_allclose(found.grads["eta"], np.sum(-a * inner), rtol=1e-12)
+    hypergradient = method(problem, jit_compile=False)(case.params, {"eta": eta, "curvature": a})
+    np.testing.assert_allclose(hypergradient.state, w, rtol=1e-13)
+    np.testing.assert_allclose(hypergradient.grads["curvature"], -eta * inner, rtol=1e-12)
+    np.testing.assert_allclose(hypergradient.grads["eta"], np.sum(-a * inner), rtol=1e-12)
 
 
 @pytest.mark.parametrize("method", [rf.reverse, rf.forward])
 def test_one_step_includes_the_term_that_the_printed_algorithm_drops(method):
     problem, params, hypers = build("softmax_regression", "momentum", steps=1)
     numerical = differences(lambda h: response(problem, params, h), hypers)
-    found = method(problem, jit_compile=False)(params, hypers).grads
+    grads = method(problem, jit_compile=False)(params, hypers).grads
     assert np.linalg.norm(numerical["weights"]) > 1e-3
-    assert_agree({"w": found["weights"]}, {"w": numerical["weights"]}, rtol=1e-6)
+    assert_agree({"w": grads["weights"]}, {"w": numerical["weights"]}, rtol=1e-6)

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.hypergradients.check_engine import examined
+from rfho2.hypergradients.check_engine import compare_engine
 from tests.support import family
 from tests.support.family import GOLDEN
 
@@ -23,8 +23,8 @@ def problem(case, steps=400, dynamics=None, rate=0.1):
 
 def hypergradient(case, steps=400, dynamics=None, rate=0.1, **settings):
     engine = rf.implicit(problem(case, steps, dynamics, rate), **{**EXACT, **settings})
-    found = engine(case.params, case.hypers)
-    return found, found.norms
+    result = engine(case.params, case.hypers)
+    return result, result.norms
 
 
 @functools.cache
@@ -55,11 +55,11 @@ QUICK_XLA = [("gradient", "cg"), ("step", "fixed_point")]
     ],
 )
 def test_every_solver_has_the_golden_hypergradient_of_ridge_regression(condition, solver, jit_compile):
-    found, norms = hypergradient(family.ridge(), condition=condition, solver=solver, jit_compile=jit_compile)
+    result, norms = hypergradient(family.ridge(), condition=condition, solver=solver, jit_compile=jit_compile)
     golden = GOLDEN["ridge_exp"]
-    close(found.grads["rho"], golden["g"], 1e-9)
-    close(found.value, golden["E"], 1e-9)
-    close(found.state, golden["w"], 1e-9)
+    close(result.grads["rho"], golden["g"], 1e-9)
+    close(result.value, golden["E"], 1e-9)
+    close(result.state, golden["w"], 1e-9)
     assert float(norms["linear residual"]) < 1e-12
     assert abs(float(norms["predicted change"])) < 1e-12
 
@@ -69,28 +69,28 @@ def test_every_solver_has_the_golden_hypergradient_of_ridge_regression(condition
 def test_golden_hypergradients(case, jit_compile):
     settings = {"jit_compile": jit_compile, "steps": 3000}
     if case == "logistic":
-        found, _ = hypergradient(family.logistic(), rate=0.05, **settings)
-        close(found.grads["alpha"], GOLDEN["logistic_l2"]["g"])
-        close(found.value, GOLDEN["logistic_l2"]["E"])
+        result, _ = hypergradient(family.logistic(), rate=0.05, **settings)
+        close(result.grads["alpha"], GOLDEN["logistic_l2"]["g"])
+        close(result.value, GOLDEN["logistic_l2"]["E"])
     elif case == "cleaning":
-        found, _ = hypergradient(family.cleaning(), rate=1.0, **settings)
-        close(found.grads["weights"], GOLDEN["cleaning_softmax"]["g"])
+        result, _ = hypergradient(family.cleaning(), rate=1.0, **settings)
+        close(result.grads["weights"], GOLDEN["cleaning_softmax"]["g"])
     elif case == "momentum":
         dynamics = rf.momentum(family.ridge().loss, 0.1, 0.5)
         for condition in ("gradient", "step"):
-            found, _ = hypergradient(family.ridge(), dynamics=dynamics, condition=condition, **settings)
-            close(found.grads["rho"], GOLDEN["momentum_fixed_point"]["g"])
+            result, _ = hypergradient(family.ridge(), dynamics=dynamics, condition=condition, **settings)
+            close(result.grads["rho"], GOLDEN["momentum_fixed_point"]["g"])
     elif case == "equilibrium":
         dynamics, model = family.equilibrium()
         for solver in ("bicgstab", "normal"):
-            found, _ = hypergradient(model, dynamics=dynamics, solver=solver, **settings)
-            close(found.grads["b"], GOLDEN["tanh_equilibrium"]["g_b"])
-            close(found.grads["M"], GOLDEN["tanh_equilibrium"]["g_M"])
+            result, _ = hypergradient(model, dynamics=dynamics, solver=solver, **settings)
+            close(result.grads["b"], GOLDEN["tanh_equilibrium"]["g_b"])
+            close(result.grads["M"], GOLDEN["tanh_equilibrium"]["g_M"])
     else:
         dynamics, model = family.lasso()
-        found, _ = hypergradient(model, dynamics=dynamics, **settings)
-        close(found.grads["a"], GOLDEN["lasso_ista"]["g"])
-        assert np.count_nonzero(found.grads["a"]) == np.count_nonzero(found.state) == 3
+        result, _ = hypergradient(model, dynamics=dynamics, **settings)
+        close(result.grads["a"], GOLDEN["lasso_ista"]["g"])
+        assert np.count_nonzero(result.grads["a"]) == np.count_nonzero(result.state) == 3
 
 
 def assert_partial_sums(neumann, cg):
@@ -98,12 +98,12 @@ def assert_partial_sums(neumann, cg):
     case, state = solved()
     start = case._replace(params=state)
     for iterations in neumann:
-        found, norms = hypergradient(start, 1, condition="step", solver="fixed_point", iterations=iterations)
-        close(found.grads["rho"], GOLDEN["ridge_exp"][f"g_neumann_{iterations - 1}"])
+        result, norms = hypergradient(start, 1, condition="step", solver="fixed_point", iterations=iterations)
+        close(result.grads["rho"], GOLDEN["ridge_exp"][f"g_neumann_{iterations - 1}"])
         assert int(norms["products"]) == iterations - 1
     for iterations in cg:
-        found, _ = hypergradient(start, 1, solver="cg", iterations=iterations)
-        close(found.grads["rho"], GOLDEN["ridge_exp"][f"g_cg_{iterations}"])
+        result, _ = hypergradient(start, 1, solver="cg", iterations=iterations)
+        close(result.grads["rho"], GOLDEN["ridge_exp"][f"g_cg_{iterations}"])
 
 
 @pytest.mark.filterwarnings("ignore:rf.implicit")
@@ -119,12 +119,12 @@ def test_more_iterations_and_other_dynamics_give_the_golden_partial_sums():
     start = case._replace(params=state)
     dynamics = rf.momentum(case.loss, 0.1, 0.5)
     for iterations, name in ((2, "g_neumann_1"), (6, "g_neumann_5")):
-        found, _ = hypergradient(start, 1, dynamics, condition="step", solver="fixed_point", iterations=iterations)
-        close(found.grads["rho"], GOLDEN["momentum_fixed_point"][name])
+        result, _ = hypergradient(start, 1, dynamics, condition="step", solver="fixed_point", iterations=iterations)
+        close(result.grads["rho"], GOLDEN["momentum_fixed_point"][name])
     dynamics, model = family.equilibrium()
     for iterations, name in ((1, "g_b_neumann_0"), (2, "g_b_neumann_1"), (6, "g_b_neumann_5")):
-        found, _ = hypergradient(model, 400, dynamics, solver="fixed_point", iterations=iterations)
-        close(found.grads["b"], GOLDEN["tanh_equilibrium"][name])
+        result, _ = hypergradient(model, 400, dynamics, solver="fixed_point", iterations=iterations)
+        close(result.grads["b"], GOLDEN["tanh_equilibrium"][name])
 
 
 @pytest.mark.parametrize("dynamics", [rf.momentum, rf.nesterov], ids=["momentum", "nesterov"])
@@ -146,11 +146,11 @@ def test_away_from_a_solution_it_predicts_the_change_and_warns_once():
     with pytest.warns(
         UserWarning, match=r"hyper-iteration 3: the training is not at a solution.*\(30.4 %\).*warm_start=True"
     ):
-        found = engine(case.params, case.hypers, k=3)
-    close(found.grads["rho"], golden["g_implicit_at_w7"])
-    close(found.value, golden["E7"])
-    close(found.norms["residual"], golden["residual7"])
-    close(found.norms["predicted change"], golden["change_of_E_predicted_at_w7"])
+        result = engine(case.params, case.hypers, k=3)
+    close(result.grads["rho"], golden["g_implicit_at_w7"])
+    close(result.value, golden["E7"])
+    close(result.norms["residual"], golden["residual7"])
+    close(result.norms["predicted change"], golden["change_of_E_predicted_at_w7"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         engine(case.params, case.hypers, k=4)
@@ -168,8 +168,8 @@ def test_a_warm_start_has_the_golden_hypergradients(jit_compile):
     engine = rf.implicit(problem(case, 2), "step", "fixed_point", **settings)
     carry = engine.start(case.params, case.hypers)
     for k, expected in enumerate(GOLDEN["warm_start_ridge"]["g"]):
-        found, carry = engine.advance(carry, case.hypers, k)
-        close(found.grads["rho"], expected)
+        result, carry = engine.advance(carry, case.hypers, k)
+        close(result.grads["rho"], expected)
     assert int(carry.t) == 6
     forgotten = engine.forget(carry)
     assert not np.any(forgotten.adjoints[0])
@@ -190,8 +190,8 @@ def test_a_warm_run_converges_to_the_solution_and_resumes_bit_identically(tmp_pa
     engine, carry = make(), None
     carry = engine.start(case.params, case.hypers)
     for k in range(80):
-        found, carry = engine.advance(carry, case.hypers, k)
-    close(found.grads["rho"], GOLDEN["ridge_exp"]["g"], 1e-4)
+        result, carry = engine.advance(carry, case.hypers, k)
+    close(result.grads["rho"], GOLDEN["ridge_exp"]["g"], 1e-4)
 
 
 def test_training_ends_when_it_has_settled():
@@ -210,14 +210,14 @@ def test_training_ends_when_it_has_settled():
 
 def test_several_objectives_have_an_adjoint_each():
     case = family.ridge()
-    own = lambda w, hypers, batch: tf.reduce_sum(w**2) * hypers["direct"]  # noqa: E731
-    objectives = {"validation": rf.Objective(case.objective, ["rho"]), "size": rf.Objective(own, ["direct"])}
+    penalty = lambda w, hypers, batch: tf.reduce_sum(w**2) * hypers["direct"]  # noqa: E731
+    objectives = {"validation": rf.Objective(case.objective, ["rho"]), "size": rf.Objective(penalty, ["direct"])}
     both = rf.Problem(rf.gradient_descent(case.loss, 0.1), objectives, 400)
     engine = rf.implicit(both, **EXACT)
-    found = engine(case.params, case.hypers | {"direct": 2.0})
-    close(found.grads["rho"], GOLDEN["ridge_exp"]["g"], 1e-9)
-    close(found.grads["direct"], np.sum(GOLDEN["ridge_exp"]["w"] ** 2), 1e-9)
-    assert int(found.norms["products"]) == 10
+    result = engine(case.params, case.hypers | {"direct": 2.0})
+    close(result.grads["rho"], GOLDEN["ridge_exp"]["g"], 1e-9)
+    close(result.grads["direct"], np.sum(GOLDEN["ridge_exp"]["w"] ** 2), 1e-9)
+    assert int(result.norms["products"]) == 10
 
 
 def test_minibatches_the_next_one_for_each_term_of_the_series():
@@ -228,12 +228,12 @@ def test_minibatches_the_next_one_for_each_term_of_the_series():
     one = rf.Problem(rf.gradient_descent(loss, 0.1), lambda w, hypers, batch: 0.5 * w**2, 30, batches)
     engine = rf.implicit(one, "step", "fixed_point", iterations=3, jit_compile=False)
     assert engine.settings["tolerance"] is None
-    found = engine(tf.constant(0.0, tf.float64), {"h": 2.0})
-    w = float(found.state)
+    result = engine(tf.constant(0.0, tf.float64), {"h": 2.0})
+    w = float(result.state)
     factors = [1 - 0.1 * float(batches(30 + i)) for i in range(4)]
     v = w * (1 + factors[1])  # iteration 1 starts from v = dE/dw
     v = w + factors[2] * v
-    close(found.grads["h"], 0.1 * float(batches(30)) * v, 1e-12)
+    close(result.grads["h"], 0.1 * float(batches(30)) * v, 1e-12)
     full = rf.implicit(one, "step", "bicgstab", batches=lambda t: x[1], jit_compile=False, tolerance=1e-12)
     close(full(tf.constant(0.0, tf.float64), {"h": 2.0}).grads["h"], w, 1e-10)
 
@@ -243,24 +243,24 @@ def test_float32_objectives_of_any_size():
     for scale in (1e-30, 1e30):
         case = family.ridge(tf.float32, scale)
         for solver in ("cg", "bicgstab"):
-            found, _ = hypergradient(case, solver=solver, tolerance=1e-6)
-            close(found.grads["rho"] / scale, expected, 1e-4)
+            result, _ = hypergradient(case, solver=solver, tolerance=1e-6)
+            close(result.grads["rho"] / scale, expected, 1e-4)
 
 
 def test_an_objective_that_does_not_depend_on_the_weights_takes_no_product():
     case = family.ridge()._replace(
         objective=lambda w, hypers, batch: tf.reduce_sum(hypers["rho"] ** 2) + 0 * tf.reduce_sum(w)
     )
-    found, norms = hypergradient(case)
-    np.testing.assert_allclose(found.grads["rho"], 2 * case.hypers["rho"])
+    result, norms = hypergradient(case)
+    np.testing.assert_allclose(result.grads["rho"], 2 * case.hypers["rho"])
     assert int(norms["products"]) == 0
 
 
 def test_an_identity_hessian_takes_one_product():
     loss = lambda w, hypers, batch: 0.5 * tf.reduce_sum((w - hypers["h"]) ** 2)  # noqa: E731
     case = family.Solvable(loss, lambda w, h, b: tf.reduce_sum(w**2), tf.zeros(2, tf.float64), {"h": np.array([1.0, 2.0])})
-    found, norms = hypergradient(case, 100, rate=1.0, tolerance=1e-4)
-    np.testing.assert_allclose(found.grads["h"], [2.0, 4.0])
+    result, norms = hypergradient(case, 100, rate=1.0, tolerance=1e-4)
+    np.testing.assert_allclose(result.grads["h"], [2.0, 4.0])
     assert int(norms["products"]) == 1
 
 
@@ -269,8 +269,8 @@ def test_an_indefinite_hessian_is_reported():
     case = family.Solvable(loss, lambda w, h, b: w[0] + 2 * w[1], tf.zeros(2, tf.float64), {"h": 1.0})
     engine = rf.implicit(problem(case, 60), jit_compile=False)
     with pytest.warns(UserWarning, match="curvature .* not at a minimum.*damping"):
-        found = engine(case.params, case.hypers)
-    assert float(found.norms["curvature"]) <= 0
+        result = engine(case.params, case.hypers)
+    assert float(result.norms["curvature"]) <= 0
 
 
 def test_an_unsolved_system_is_reported_with_what_to_do():
@@ -294,7 +294,7 @@ def test_cg_is_refused_on_a_matrix_that_is_not_symmetric(model):
 @pytest.mark.parametrize("condition", ["gradient", "step"])
 def test_damping_solves_the_damped_system(condition):
     case, state = solved()
-    found, _ = hypergradient(case._replace(params=state), 1, condition=condition, damping=0.5)
+    result, _ = hypergradient(case._replace(params=state), 1, condition=condition, damping=0.5)
     w = state.numpy()
     hessian = 2 * (lambda x: x.T @ x / 12)(family.regression_data(10, 12, 8, 5)[0]) + 2 * np.diag(np.exp(case.hypers["rho"]))
     xv, yv = family.regression_data(10, 12, 8, 5)[2:]
@@ -302,7 +302,7 @@ def test_damping_solves_the_damped_system(condition):
     matrix = hessian if condition == "gradient" else 0.1 * hessian
     v = np.linalg.solve(matrix + 0.5 * np.eye(5), b)
     cross = -2 * np.exp(case.hypers["rho"]) * w * (1 if condition == "gradient" else 0.1)
-    close(found.grads["rho"], cross * v, 1e-9)
+    close(result.grads["rho"], cross * v, 1e-9)
 
 
 def test_hypers_that_do_not_move_the_solution_are_refused_by_name():
@@ -312,7 +312,7 @@ def test_hypers_that_do_not_move_the_solution_are_refused_by_name():
         (rf.momentum(case.loss, 0.1, "mu"), "mu"),
         (rf.gradient_descent(case.loss, 0.1)._replace(init=lambda w, h: w + h["shift"]), "shift"),
     ):
-        with pytest.raises(ValueError, match=f"'{name}' does not act on the solution.*rf.reverse"):
+        with pytest.raises(ValueError, match=f"'{name}' does not affect the solution.*rf.reverse"):
             hypergradient(case._replace(hypers=case.hypers | {name: 0.1}), dynamics=dynamics)
 
 
@@ -354,8 +354,8 @@ def test_the_optimiser_does_not_matter_to_the_condition_of_the_gradient(optimise
     case, state = solved()
     settings = {"nesterov": (0.1, 0.9)}.get(optimiser, (1e-9,))
     dynamics = getattr(rf, optimiser)(case.loss, *settings)
-    found, _ = hypergradient(case._replace(params=state), 1, dynamics)
-    close(found.grads["rho"], GOLDEN["ridge_exp"]["g"])
+    result, _ = hypergradient(case._replace(params=state), 1, dynamics)
+    close(result.grads["rho"], GOLDEN["ridge_exp"]["g"])
 
 
 @pytest.mark.slow
@@ -375,7 +375,7 @@ def test_the_check_takes_any_engine_and_says_what_is_wrong():
     case = family.ridge()
     short = problem(case, 6)
     messages = [
-        examined(engine, case.params, {"rho": tf.constant(case.hypers["rho"])}, rtol=1e-6, seed=0).message
+        compare_engine(engine, case.params, {"rho": tf.constant(case.hypers["rho"])}, rtol=1e-6, seed=0).message
         for engine in (
             rf.real_time(short, 4, jit_compile=False),
             rf.reverse(short, truncate=2, jit_compile=False),
@@ -383,6 +383,6 @@ def test_the_check_takes_any_engine_and_says_what_is_wrong():
         )
     ]
     assert messages[0] == ""
-    assert messages[1].startswith("the engine, reverse, differs from differences for rho")
-    assert "implicit, differs from differences for rho" in messages[2]
+    assert messages[1].startswith("the engine, reverse, disagrees with finite differences for rho")
+    assert "implicit, disagrees with finite differences for rho" in messages[2]
     assert "% of the objective away from a solution" in messages[2]

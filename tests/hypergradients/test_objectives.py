@@ -35,14 +35,14 @@ def test_two_objectives_each_tune_their_own_hypers(method, jit_compile):
     }
     problem = rf.Problem(rf.momentum(case.loss, "lr", "mu"), objectives, 6, case.batches, case.validation)
     hypers = doubles(lr=0.1, mu=0.6, l2=0.02)
-    found = method(problem, jit_compile=jit_compile)(case.params, hypers)
+    hypergradient = method(problem, jit_compile=jit_compile)(case.params, hypers)
     end = lambda h: trajectory(problem, case.params, h)[-1]  # noqa: E731
     validation = lambda h: case.objective(end(h), h, case.validation(tf.constant(0)))  # noqa: E731
     train = lambda h: case.objective(end(h), h, training(tf.constant(0)))  # noqa: E731
-    np.testing.assert_allclose(found.value["validation"], validation(hypers), rtol=1e-12)
-    np.testing.assert_allclose(found.value["training"], train(hypers), rtol=1e-12)
+    np.testing.assert_allclose(hypergradient.value["validation"], validation(hypers), rtol=1e-12)
+    np.testing.assert_allclose(hypergradient.value["training"], train(hypers), rtol=1e-12)
     expected = {**differences(train, hypers), "l2": differences(validation, hypers)["l2"]}
-    assert_agree(found.grads, expected, rtol=1e-6)
+    assert_agree(hypergradient.grads, expected, rtol=1e-6)
 
 
 @METHODS
@@ -58,9 +58,9 @@ def test_running_cost(method, every, jit_compile):
         states = trajectory(problem, case.params, h)
         return sum(cost(states[t - 1], h, case.validation(tf.constant(0))) for t in range(every, 8, every))
 
-    found = method(problem, jit_compile=jit_compile)(case.params, hypers)
-    np.testing.assert_allclose(found.value, total(hypers), rtol=1e-12)
-    assert_agree(found.grads, differences(total, hypers), rtol=1e-6)
+    hypergradient = method(problem, jit_compile=jit_compile)(case.params, hypers)
+    np.testing.assert_allclose(hypergradient.value, total(hypers), rtol=1e-12)
+    assert_agree(hypergradient.grads, differences(total, hypers), rtol=1e-6)
 
 
 @METHODS
@@ -74,9 +74,9 @@ def test_running_and_final_objectives_together(method):
     hypers, batch = doubles(lr=0.1, l2=0.02), case.validation(tf.constant(0))
     speed = lambda h: sum(case.objective(trajectory(problem, case.params, h)[t - 1], h, batch) for t in (2, 4))  # noqa: E731
     end = lambda h: case.objective(trajectory(problem, case.params, h)[-1], h, batch)  # noqa: E731
-    found = method(problem, jit_compile=False)(case.params, hypers)
+    hypergradient = method(problem, jit_compile=False)(case.params, hypers)
     expected = {"lr": differences(speed, hypers)["lr"], "l2": differences(end, hypers)["l2"]}
-    assert_agree(found.grads, expected, rtol=1e-6)
+    assert_agree(hypergradient.grads, expected, rtol=1e-6)
 
 
 @METHODS
@@ -90,8 +90,8 @@ def test_learned_initialisation_and_direct_term(method, jit_compile):
     hypers = {"start": tf.constant([0.3, -0.4], tf.float64), **doubles(lr=0.1), "only direct": tf.constant(0.7, tf.float64)}
     params = tf.constant([1.0, 0.5], tf.float64)
     end = lambda h: objective(trajectory(problem, params, h)[-1], h, None)  # noqa: E731
-    found = method(problem, jit_compile=jit_compile)(params, hypers)
-    assert_agree(found.grads, differences(end, hypers), rtol=1e-6)
+    hypergradient = method(problem, jit_compile=jit_compile)(params, hypers)
+    assert_agree(hypergradient.grads, differences(end, hypers), rtol=1e-6)
 
 
 def test_truncation_to_all_steps_is_the_full_reverse():
@@ -107,7 +107,7 @@ def test_truncation_treats_the_state_before_it_as_constant(running):
     objective = rf.RunningCost(case.objective, every=2) if running else case.objective
     hypers = doubles(lr=0.1, l2=0.02)
     problem = rf.Problem(rf.momentum(case.loss, "lr", 0.5), objective, 7, case.batches, case.validation)
-    found = rf.reverse(problem, truncate=k, jit_compile=False)(case.params, hypers)
+    hypergradient = rf.reverse(problem, truncate=k, jit_compile=False)(case.params, hypers)
     head = problem.dynamics.init(case.params, hypers)
     early = []
     for t in map(tf.constant, range(7 - k)):
@@ -124,8 +124,8 @@ def test_truncation_treats_the_state_before_it_as_constant(running):
                 total += case.objective(problem.dynamics.params(state), h, batch)
         return total if running else case.objective(problem.dynamics.params(state), h, batch)
 
-    np.testing.assert_allclose(found.value, tail(hypers), rtol=1e-12)
-    assert_agree(found.grads, differences(tail, hypers), rtol=1e-6)
+    np.testing.assert_allclose(hypergradient.value, tail(hypers), rtol=1e-12)
+    assert_agree(hypergradient.grads, differences(tail, hypers), rtol=1e-6)
 
 
 @METHODS

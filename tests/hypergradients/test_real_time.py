@@ -24,9 +24,9 @@ def test_without_updates_the_second_hyper_batch_ends_where_forward_does(jit_comp
     engine = rf.real_time(problem, 3, jit_compile=jit_compile)
     carry = engine.start(params, hypers)
     for k in range(2):
-        found, carry = engine.advance(carry, hypers, k)
+        hypergradient, carry = engine.advance(carry, hypers, k)
     assert int(carry.t) == 6
-    assert_agree(found.grads, rf.forward(problem, jit_compile=False)(params, hypers).grads, rtol=1e-10)
+    assert_agree(hypergradient.grads, rf.forward(problem, jit_compile=False)(params, hypers).grads, rtol=1e-10)
 
 
 def test_carry_false_forgets_at_each_hyper_batch():
@@ -34,9 +34,9 @@ def test_carry_false_forgets_at_each_hyper_batch():
     engine = rf.real_time(problem, 3, carry=False, jit_compile=False)
     carry = engine.start(params, hypers)
     for k in range(2):
-        found, carry = engine.advance(carry, hypers, k)
+        hypergradient, carry = engine.advance(carry, hypers, k)
     truncated = rf.reverse(problem, truncate=3, jit_compile=False)(params, hypers)
-    assert_agree(found.grads, truncated.grads, rtol=1e-10)
+    assert_agree(hypergradient.grads, truncated.grads, rtol=1e-10)
     assert all(not np.any(z) for z in tf.nest.flatten(carry.sensitivity))
 
 
@@ -49,8 +49,8 @@ def test_running_cost_is_summed_over_one_hyper_batch():
     engine = rf.real_time(make(rf.RunningCost(case.objective), None), 2, jit_compile=False)
     carry, total = engine.start(case.params, hypers), 0.0
     for k in range(3):
-        found, carry = engine.advance(carry, hypers, k)
-        total += found.value
+        hypergradient, carry = engine.advance(carry, hypers, k)
+        total += hypergradient.value
     whole = rf.forward(make(rf.RunningCost(case.objective), 6), jit_compile=False)(case.params, hypers)
     np.testing.assert_allclose(total, whole.value, rtol=1e-12)
 
@@ -58,10 +58,10 @@ def test_running_cost_is_summed_over_one_hyper_batch():
 def test_a_null_teacher_does_not_raise_and_only_the_rate_moves_first():
     case = cosh_valley()
     problem = rf.Problem(rf.momentum(case.loss, "lr", "mu"), case.objective, None, case.batches, case.validation)
-    found = rf.real_time(problem, 4, jit_compile=False)(case.params, {"lr": 0.0, "mu": 0.0, "l2": 0.0})
-    assert found.grads["lr"] != 0
-    assert found.grads["mu"] == 0
-    assert found.grads["l2"] == 0
+    hypergradient = rf.real_time(problem, 4, jit_compile=False)(case.params, {"lr": 0.0, "mu": 0.0, "l2": 0.0})
+    assert hypergradient.grads["lr"] != 0
+    assert hypergradient.grads["mu"] == 0
+    assert hypergradient.grads["l2"] == 0
 
 
 def test_a_stream_gives_what_the_same_batches_by_index_give():
@@ -74,8 +74,8 @@ def test_a_stream_gives_what_the_same_batches_by_index_give():
         engine = rf.real_time(make(batches), 3, jit_compile=False)
         carry = engine.start(case.params, {"lr": 0.1, "l2": 0.02})
         for k in range(2):
-            found, carry = engine.advance(carry, {"lr": 0.1, "l2": 0.02}, k)
-        results.append(found)
+            hypergradient, carry = engine.advance(carry, {"lr": 0.1, "l2": 0.02}, k)
+        results.append(hypergradient)
     assert_agree(results[0].grads, results[1].grads, rtol=1e-12)
 
 

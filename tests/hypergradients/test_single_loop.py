@@ -33,12 +33,12 @@ def test_it_is_the_recursion_of_soba():
     carry, x = engine.start(tf.constant(FIRST), X), np.asarray(X["x"])
     z, v = FIRST, np.zeros(4)
     for k in range(5):
-        found, carry = engine.advance(carry, {"x": tf.constant(x)}, k)
+        hypergradient, carry = engine.advance(carry, {"x": tf.constant(x)}, k)
         gradient = CROSS.T @ v + 0.1 * x
-        np.testing.assert_allclose(found.grads["x"], gradient, rtol=1e-12, atol=1e-14)
-        np.testing.assert_allclose(found.value, objective(z, {"x": x}, None), rtol=1e-12)
+        np.testing.assert_allclose(hypergradient.grads["x"], gradient, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(hypergradient.value, objective(z, {"x": x}, None), rtol=1e-12)
         z, v = z - RATE * (HESSIAN @ z + CROSS @ x + SHIFT), v - RATE * (HESSIAN @ v + (z - 1))
-        np.testing.assert_allclose(found.state, z, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(hypergradient.state, z, rtol=1e-12, atol=1e-14)
         x = x - 0.1 * gradient
 
 
@@ -57,5 +57,5 @@ def test_with_hypers_at_rest_it_ends_at_the_implicit_hypergradient(dynamics):
 def test_what_it_leaves_no_choice_of_is_refused():
     with pytest.raises(ValueError, match="steps is 3; with single_loop=True a hyper-iteration takes one step"):
         rf.implicit(problem(3), single_loop=True)
-    with pytest.raises(ValueError, match="solver is 'cg', but single_loop=True has no use for it"):
+    with pytest.raises(ValueError, match="solver is 'cg', but single_loop=True does not use it"):
         rf.implicit(problem(), solver="cg", single_loop=True)

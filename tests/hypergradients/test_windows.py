@@ -200,11 +200,11 @@ def test_windows_of_a_fractional_length_are_those_of_both_lengths_in_turn(name, 
     case = CASES[name]
 
     def advanced(engines):
-        carry, found = engines[0].start(PARAMS, case.hypers(0)), []
+        carry, hypergradients = engines[0].start(PARAMS, case.hypers(0)), []
         for k, engine in enumerate(engines):
             hypergradient, carry = engine.advance(carry, case.hypers(k), k)
-            found.append(hypergradient)
-        return found, carry
+            hypergradients.append(hypergradient)
+        return hypergradients, carry
 
     one = problem_of(case)
     whole = rf.real_time(one, Fraction(7, 2), jit_compile=False, **settings)
@@ -213,11 +213,11 @@ def test_windows_of_a_fractional_length_are_those_of_both_lengths_in_turn(name, 
     )
     if case.streamed:
         whole = rf.real_time(problem_of(case), Fraction(7, 2), jit_compile=False, **settings)
-    found, carry = advanced([whole, whole])
+    hypergradients, carry = advanced([whole, whole])
     assert int(carry.t) == int(end.t) == 7
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_allclose(ours.value, theirs.value, rtol=1e-13)
-        assert_agree(ours.grads, theirs.grads, rtol=1e-12)
+    for actual, reference in zip(hypergradients, expected, strict=True):
+        np.testing.assert_allclose(actual.value, reference.value, rtol=1e-13)
+        assert_agree(actual.grads, reference.grads, rtol=1e-12)
 
 
 @pytest.mark.slow

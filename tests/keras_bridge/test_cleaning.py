@@ -83,8 +83,8 @@ def cleaned():
 def test_the_first_suspects_are_drawn_with_their_labels(cleaned, shape):
     images = np.arange(8 * np.prod(shape), dtype=np.float32).reshape(8, *shape)
     labels = np.arange(10, 18)
-    for given in (labels, labels[:, None], np.eye(18)[labels]):
-        figure = cleaned.plot((images, given), number=2)
+    for shaped in (labels, labels[:, None], np.eye(18)[labels]):
+        figure = cleaned.plot((images, shaped), number=2)
         drawn = [axis for axis in figure.axes if axis.images]
         assert [axis.get_title() for axis in drawn] == ["labelled 13", "labelled 11"]
     first = np.asarray(drawn[0].images[0].get_array())

@@ -100,9 +100,9 @@ def test_classes_and_examples_have_weights():
         tf.constant(3)
     )
     np.testing.assert_array_equal(weights, same)
-    given = np.arange(240.0)
-    (_, _, weights), _ = sources.training_batches(*TRAIN, ORDER, sample_weight=given).batches(tf.constant(1))
-    np.testing.assert_array_equal(weights, given[12:24])
+    sample_weight = np.arange(240.0)
+    (_, _, weights), _ = sources.training_batches(*TRAIN, ORDER, sample_weight=sample_weight).batches(tf.constant(1))
+    np.testing.assert_array_equal(weights, sample_weight[12:24])
     dataset = tf.data.Dataset.from_tensor_slices(TRAIN).batch(12)
     stream = sources.training_batches(dataset, None, ORDER, class_weight={0: 2.0}).batches
     (_, y, weights), _ = stream.take(1)
@@ -126,7 +126,7 @@ def test_lists_are_arrays():
 class Batches(keras.utils.PyDataset):
     """The blobs, 20 batches of 12."""
 
-    ended = 0
+    finished_epochs = 0
 
     def __len__(self):
         return 20
@@ -135,7 +135,7 @@ class Batches(keras.utils.PyDataset):
         return [part[12 * i : 12 * i + 12] for part in TRAIN]
 
     def on_epoch_end(self):
-        self.ended += 1
+        self.finished_epochs += 1
 
 
 def test_the_batches_of_a_pydataset_are_shuffled_in_each_epoch():
@@ -147,4 +147,4 @@ def test_the_batches_of_a_pydataset_are_shuffled_in_each_epoch():
     np.testing.assert_array_equal(first, np.sort(TRAIN[0][::12, 0]))
     np.testing.assert_array_equal(first, second)
     assert not np.array_equal(x[:20], x[20:40])
-    assert batches.ended == 2, "not by what is read beside the training"
+    assert batches.finished_epochs == 2, "not by what is read beside the training"

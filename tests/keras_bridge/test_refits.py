@@ -21,16 +21,16 @@ def test_the_threshold_is_about_the_best_one(share):
     rng = np.random.default_rng(0)
     right, wrong = rng.exponential(0.5, 2000), rng.normal(3.0, 1.0, 2000)
     is_wrong = rng.random(4000) < share
-    own = np.where(is_wrong, rng.normal(3.0, 1.0, 4000), rng.exponential(0.5, 4000))
-    ours = f1(own > threshold(own, right, wrong), is_wrong)
-    best = max(f1(own > candidate, is_wrong) for candidate in np.linspace(0, 6, 200))
-    assert ours > best - 0.01
+    losses = np.where(is_wrong, rng.normal(3.0, 1.0, 4000), rng.exponential(0.5, 4000))
+    achieved = f1(losses > threshold(losses, right, wrong), is_wrong)
+    best = max(f1(losses > candidate, is_wrong) for candidate in np.linspace(0, 6, 200))
+    assert achieved > best - 0.01
 
 
 def test_without_wrong_labels_hardly_any_is_suspected():
     rng = np.random.default_rng(0)
-    right, own, wrong = rng.exponential(0.5, 500), rng.exponential(0.5, 2000), rng.normal(5.0, 0.5, 500)
-    assert np.mean(own > threshold(own, right, wrong)) < 0.02
+    right, losses, wrong = rng.exponential(0.5, 500), rng.exponential(0.5, 2000), rng.normal(5.0, 0.5, 500)
+    assert np.mean(losses > threshold(losses, right, wrong)) < 0.02
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_of_several_starts_the_one_counts_that_predicts_trusted_examples_best(no
         right = np.full(50, losses[bool(believed[0])])
         return np.where(np.arange(240) < 40 if believed[0] else np.arange(240) < 9, 5.0, 0.1), right, np.full(50, 5.0)
 
-    monkeypatch.setattr(judge, "_judged", judged)
+    monkeypatch.setattr(judge, "_held_out_losses", judged)
     trusting, doubting = np.ones(240, bool), np.zeros(240, bool)
     assert np.sum(judge.suspects([trusting, doubting], rounds=1)[0]) == 40
     losses[True] = 0.9
@@ -76,10 +76,10 @@ def test_nobody_judges_an_example_that_it_has_seen(noisy, monkeypatch):
     losses = judge._losses
     monkeypatch.setattr(judge, "_losses", lambda params, x, labels: judged.append(x) or losses(params, x, labels))
     believed = ~noisy[2]
-    own, right, _ = judge._judged(believed)
+    losses, right, _ = judge._held_out_losses(believed)
     number = len(believed)
     assert len(seen) == len(judged) == refits.FOLDS
-    assert len(own) == number
+    assert len(losses) == number
     assert len(right) == len(noisy[1][1])
     every = np.concatenate([noisy[0][0], noisy[1][0]])
     for weights, x in zip(seen, judged, strict=True):

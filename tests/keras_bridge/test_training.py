@@ -84,8 +84,8 @@ def test_label_smoothing_starts_from_that_of_the_loss():
     assert make_training(network(), loss, ["label_smoothing"], None, False, None, "batch").tunables.start == {
         "label_smoothing": 0.2
     }
-    given = make_training(network(), loss, {"label_smoothing": 0.1}, None, False, None, "batch")
-    assert given.tunables.start == {"label_smoothing": 0.1}
+    overridden = make_training(network(), loss, {"label_smoothing": 0.1}, None, False, None, "batch")
+    assert overridden.tunables.start == {"label_smoothing": 0.1}
 
 
 def test_an_optimizer_that_has_trained_before_is_taken_over_with_a_warning():
@@ -95,7 +95,7 @@ def test_an_optimizer_that_has_trained_before_is_taken_over_with_a_warning():
         warnings.simplefilter("error")
         rf.RealTimeTuner(model)
     model.fit(*TRAIN, batch_size=40, verbose=0)
-    with pytest.warns(UserWarning, match=r"Adam has made \d+ steps before; its settings are taken over"):
+    with pytest.warns(UserWarning, match=r"Adam has already taken \d+ steps; its settings are used"):
         rf.RealTimeTuner(model)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -68,10 +68,10 @@ def test_each_layer_can_have_a_decoupled_weight_decay():
 
 def test_layers_can_have_decays_of_their_own_beside_one_learning_rate():
     chosen = {"learning_rate": 0.01, "weight_decay": [1e-3, 1e-2]}
-    found = tune("reverse", chosen, per_layer=["weight_decay"], optimizer="sgd", iterations=2, refit=False).hypers
-    assert found["learning_rate"].shape == ()
-    assert found["weight_decay"].shape == (2,)
-    assert found["weight_decay"][1] > 2 * found["weight_decay"][0]
+    hypers = tune("reverse", chosen, per_layer=["weight_decay"], optimizer="sgd", iterations=2, refit=False).hypers
+    assert hypers["learning_rate"].shape == ()
+    assert hypers["weight_decay"].shape == (2,)
+    assert hypers["weight_decay"][1] > 2 * hypers["weight_decay"][0]
     with pytest.raises(ValueError, match=r"pass one number, or per_layer=\['weight_decay'\]"):
         tune("reverse", chosen)
     with pytest.raises(ValueError, match="per_layer has 'momentum', but it can only name hypers that are tuned"):

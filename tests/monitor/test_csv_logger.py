@@ -136,7 +136,7 @@ def test_a_full_disk_does_not_end_the_run_and_loses_no_row(tmp_path, monkeypatch
 
     disk = Full()
     monkeypatch.setattr(files, "system", disk)
-    with pytest.warns(UserWarning, match=r"log\.csv cannot be written \(.*No space left.*\); the run goes on"):
+    with pytest.warns(UserWarning, match=r"log\.csv cannot be written \(.*No space left.*\); the run continues"):
         run([rf.CSVLogger(tmp_path / "log.csv"), disk], 4)
     assert iterations(tmp_path / "log.csv") == [0, 1, 2, 3]
 

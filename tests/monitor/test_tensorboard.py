@@ -195,7 +195,7 @@ def test_a_log_that_cannot_be_written_does_not_end_the_run(tmp_path, monkeypatch
         raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
     monkeypatch.setattr(tf.summary.experimental, "write_raw_pb", full)
-    with pytest.warns(UserWarning, match="the log cannot be written .*; the run goes on without it"):
+    with pytest.warns(UserWarning, match="the log cannot be written .*; the run continues without it"):
         result = run([rf.TensorBoard(tmp_path / "log")], 3)
     assert len(result.history) == 3
 

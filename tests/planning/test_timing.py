@@ -21,12 +21,14 @@ def problem(steps, m=3):
     [((3e6, 10e6), 1e5, 2.8e6), ((3e6, 18e6), 2e5, 3.6e6), ((5e6, 4e6), 2e5, 0.0), ((0, 0), 2e5, 0.0)],
     ids=["half of the state", "more than the state", "noise", "not reported"],
 )
-def test_the_bytes_that_reverse_keeps_are_the_slope_of_two_runs_and_at_most_the_state(peaks, kept, fixed, monkeypatch):
+def test_the_bytes_that_reverse_keeps_are_the_slope_of_two_runs_and_at_most_the_state(
+    peaks, state_bytes, fixed, monkeypatch
+):
     reported = iter(peaks)
     monkeypatch.setattr(timing, "_peak", lambda _: next(reported))
     monkeypatch.setattr(timing, "_best", lambda _: 1.0)
     measured = timing.time_reverse(problem(72)[0], None, None, 1e-6, 72, state=200_000)
-    assert measured.kept == pytest.approx(kept)
+    assert measured.state_bytes == pytest.approx(state_bytes)
     assert measured.bytes == pytest.approx(fixed)
 
 
@@ -34,7 +36,7 @@ def test_bytes_that_are_too_few_to_measure_count_as_the_whole_state(monkeypatch)
     reported = iter((0, 1000))
     monkeypatch.setattr(timing, "_peak", lambda _: next(reported))
     monkeypatch.setattr(timing, "_best", lambda _: 1.0)
-    assert timing.time_reverse(problem(72)[0], None, None, 1e-6, 72, state=24).kept == 24
+    assert timing.time_reverse(problem(72)[0], None, None, 1e-6, 72, state=24).state_bytes == 24
 
 
 def planned_columns(m, monkeypatch):

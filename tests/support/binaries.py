@@ -13,7 +13,7 @@ from absl.testing import flagsaver
 import experiments.common.binary  # noqa: F401  defines a flag, which has to be there before flags are saved
 
 
-class Ended(NamedTuple):
+class BinaryResult(NamedTuple):
     """The exit code of a binary, and what it printed."""
 
     code: int | str
@@ -21,7 +21,7 @@ class Ended(NamedTuple):
     err: str
 
 
-def run_binary(name: str, *flags: str) -> Ended:
+def run_binary(name: str, *flags: str) -> BinaryResult:
     """Does what `python -m experiments.NAME FLAGS` does. No flag outlives the call."""
     app.define_help_flags()
     out, err, code = io.StringIO(), io.StringIO(), None
@@ -34,4 +34,4 @@ def run_binary(name: str, *flags: str) -> Ended:
             runpy.run_module(f"experiments.{name}", run_name="__main__", alter_sys=True)
         except SystemExit as end:
             code = end.code
-    return Ended(0 if code is None else code, out.getvalue(), err.getvalue())
+    return BinaryResult(0 if code is None else code, out.getvalue(), err.getvalue())

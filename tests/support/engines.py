@@ -23,7 +23,7 @@ class Method(NamedTuple):
     make: (problem, jit_compile=...) -> engine
     carrier: which norm the driver records: "adjoint" or "sensitivity", or the "residual" of the training
     whole: whether the hypergradient of a call is that of all the steps
-    rates: whether it differentiates with respect to the learning rate, which does not act on the solution of a training
+    rates: whether it differentiates with respect to the learning rate, which does not affect the solution of a training
     """
 
     make: Callable[..., rf.Engine]

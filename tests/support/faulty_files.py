@@ -28,14 +28,14 @@ class FaultySystem:
     """
 
     def __init__(self, number: int | None, fault: str):
-        self.number, self.fault, self.log, self.hit, self.ended = number, fault, [], "", False
+        self.number, self.fault, self.log, self.hit, self.dead = number, fault, [], "", False
 
     def __getattr__(self, name: str):
         function = getattr(os, name)
         return (lambda *args: self._operate(name, function, *args)) if name in COUNTED else function
 
     def _operate(self, name, function, *args):
-        if self.ended and name != "close":  # a dead process does nothing; descriptors are closed for it
+        if self.dead and name != "close":  # a dead process does nothing; descriptors are closed for it
             raise Crash(name)
         self.log.append(name)
         if len(self.log) - 1 != self.number:
@@ -46,7 +46,7 @@ class FaultySystem:
             return function(args[0], args[1][: max(1, len(args[1]) // 2)])
         if self.fault.startswith("crash"):
             result = function(*args) if self.fault == "crash after" else None
-            self.ended = True
+            self.dead = True
             if name == "close":
                 return result if self.fault == "crash after" else function(*args)
             raise Crash(name)

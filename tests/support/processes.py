@@ -14,7 +14,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 
 
-class Ended(NamedTuple):
+class ProcessResult(NamedTuple):
     """The exit code of a process, what it printed, and when (`time.monotonic`) it ended."""
 
     code: int
@@ -32,7 +32,9 @@ def free_ports(number: int) -> list[int]:
     return ports
 
 
-def launch(processes: int, *arguments: object, module: str, timeout: float = 120.0, **environment: str) -> list[Ended]:
+def launch(
+    processes: int, *arguments: object, module: str, timeout: float = 120.0, **environment: str
+) -> list[ProcessResult]:
     """Runs `python -m MODULE ARGUMENTS` in each of `processes` processes; kills them if they take too long."""
     jobs = ",".join(f"localhost:{port}" for port in free_ports(processes))
     shared = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
@@ -52,13 +54,13 @@ def launch(processes: int, *arguments: object, module: str, timeout: float = 120
     return wait(children, timeout)
 
 
-def wait(children: list[subprocess.Popen[str]], timeout: float) -> list[Ended]:
+def wait(children: list[subprocess.Popen[str]], timeout: float) -> list[ProcessResult]:
     """Waits for all processes, reading what they print; kills those that take too long."""
-    ended: list[Ended | None] = [None] * len(children)
+    results: list[ProcessResult | None] = [None] * len(children)
 
     def read(i: int) -> None:
         out, err = children[i].communicate()
-        ended[i] = Ended(children[i].returncode, out, err, time.monotonic())
+        results[i] = ProcessResult(children[i].returncode, out, err, time.monotonic())
 
     readers = [threading.Thread(target=read, args=[i]) for i in range(len(children))]
     for reader in readers:
@@ -70,13 +72,13 @@ def wait(children: list[subprocess.Popen[str]], timeout: float) -> list[Ended]:
         child.kill()
     for reader in readers:
         reader.join()
-    return [end for end in ended if end is not None]
+    return [result for result in results if result is not None]
 
 
-def assert_agree(ended: list[Ended], kinds: list[str]) -> None:
+def assert_agree(results: list[ProcessResult], kinds: list[str]) -> None:
     """The chief compared its results with those of ordinary engines; all processes have the same ones, bit by bit."""
     expected = [kind for kind in kinds for _ in range(2 if kind.startswith("columns") else 1)]  # forward and real time
-    for process in ended:
+    for process in results:
         agreed = [line.split() for line in process.out.splitlines() if "agrees" in line]
         assert [kind for kind, _, _ in agreed] == expected, process.err[-3000:]
-        assert agreed == [line.split() for line in ended[0].out.splitlines() if "agrees" in line]
+        assert agreed == [line.split() for line in results[0].out.splitlines() if "agrees" in line]

@@ -79,7 +79,7 @@ class Recorder:
     """Records everything that a run tells its callbacks."""
 
     def __init__(self):
-        self.events, self.told = [], []
+        self.events, self.reports = [], []
 
     def on_start(self, run):
         self.events.append("start")
@@ -87,7 +87,7 @@ class Recorder:
 
     def on_hyper_iteration(self, k, hypers, hypergradient, extra):
         self.events.append(k)
-        self.told.append((hypers, hypergradient, extra))
+        self.reports.append((hypers, hypergradient, extra))
 
     def on_end(self, result):
         self.events.append("end")

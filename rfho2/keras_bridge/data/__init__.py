@@ -1,1 +1,1 @@
-"""What `fit` accepts, as batches: arrays, and datasets."""
+"""The data that `fit` accepts, arrays or datasets, as batches."""

@@ -38,11 +38,11 @@ class Source(NamedTuple):
 
 
 class Order(NamedTuple):
-    """How arrays are divided into batches.
+    """The division of arrays into batches.
 
     Attributes:
       batch_size: examples in a batch; a smaller last one is left out.
-      shuffle: whether each epoch has an order of its own.
+      shuffle: whether each epoch has a different order.
       seed: determines the order, and what random layers draw.
       steps_per_epoch: batches in an epoch; None means as many as there are.
     """
@@ -59,11 +59,11 @@ def is_dataset(x: Any) -> bool:
 
 
 def refuse_iterator(x: Any, argument: str) -> None:
-    """Refuses what can be read only once."""
+    """Refuses data that can be read only once."""
     if isinstance(x, Iterator):
         raise TypeError(
-            f"{argument} is a {type(x).__name__}, which can be read only once, but steps after which the loss explodes are "
-            f"repeated. Pass a keras.utils.PyDataset, or tf.data.Dataset.from_generator(make, output_signature=...), where "
+            f"{argument} is a {type(x).__name__}, which can be read only once, but diverged steps are re-run. "
+            f"Pass a keras.utils.PyDataset, or tf.data.Dataset.from_generator(make, output_signature=...), where "
             f"make() returns a new generator."
         )
 
@@ -72,7 +72,7 @@ def as_dataset(data: Any, argument: str, order: Order | None = None) -> tf.data.
     """A dataset of batches.
 
     As in Keras, a `PyDataset` is told when epochs begin and end, and its batches are shuffled if `order` says so. Without an
-    order it is only read, as it is.
+    order it is read as it is.
     """
     if isinstance(data, tf.data.Dataset):
         return data
@@ -100,7 +100,7 @@ def as_dataset(data: Any, argument: str, order: Order | None = None) -> tf.data.
 
 
 def streamed(dataset: tf.data.Dataset, plain: tf.data.Dataset, order: Order, class_weight: ClassWeight) -> Source:
-    """The batches of a dataset; `plain` has the same ones, and may be read beside the training."""
+    """The batches of a dataset; `plain` has the same batches, and may be read during the training."""
     if class_weight is not None:
         dataset, plain = (d.map(lambda *element: _weighted(element, class_weight)) for d in (dataset, plain))
     example = first_batch(plain, "x")

@@ -18,7 +18,7 @@ from rfho2.keras_bridge.data.datasets import ClassWeight, Examples, Order, Sourc
 def training_and_validation(
     x: Any, y: Any, order: Order, sample_weight: Any, class_weight: ClassWeight, validation_data: Any, share: float
 ) -> tuple[Source, Examples]:
-    """Training batches, and validation arrays: their own, or a share of the training arrays."""
+    """Training batches, and validation arrays: those passed, or a share of the training arrays."""
     datasets.refuse_iterator(x, "x")
     if not share:
         if validation_data is None:
@@ -53,16 +53,16 @@ def arrays(x: Any, y: Any, sample_weight: Any, argument: str) -> Examples:
     if isinstance(sample_weight, Mapping | list | tuple) and not np.isscalar(next(iter(sample_weight), 0)):
         raise ValueError("sample_weight has a part for each output; pass one array, with a number for each example.")
     weights = () if sample_weight is None else (np.asarray(sample_weight, np.float32),)
-    found: Examples = nest.map(np.asarray, (_listed(x), _listed(y), *weights))
-    lengths = {len(leaf) if leaf.ndim else 0 for leaf in nest.flatten(found)}
+    examples: Examples = nest.map(np.asarray, (_listed(x), _listed(y), *weights))
+    lengths = {len(leaf) if leaf.ndim else 0 for leaf in nest.flatten(examples)}
     if len(lengths) != 1 or lengths == {0}:
-        shapes = [list(leaf.shape) for leaf in nest.flatten(found)]
+        shapes = [list(leaf.shape) for leaf in nest.flatten(examples)]
         raise ValueError(f"{argument} have shapes {shapes}; all need the same number of examples, at least one.")
-    return found
+    return examples
 
 
 def _listed(data: Any) -> Any:
-    """A list of numbers, or of lists of them, as an array; a list of arrays has one for each input or output."""
+    """Converts a list of numbers, or of lists of them, to an array; a list of arrays has one for each input or output."""
     if isinstance(data, list) and data and isinstance(data[0], list | int | float | str | np.generic):
         return np.asarray(data)
     return data
@@ -88,8 +88,8 @@ def of_arrays(examples: Examples, order: Order, class_weight: ClassWeight) -> So
         examples = (*examples, datasets.weights_of_classes(examples[1], class_weight))
     number = len(nest.flatten(examples)[0])
     size = errors.check_count("batch_size", order.batch_size, most=number)
-    given = order.steps_per_epoch
-    steps = number // size if given is None else errors.check_count("steps_per_epoch", given)
+    requested = order.steps_per_epoch
+    steps = number // size if requested is None else errors.check_count("steps_per_epoch", requested)
     make = batches.shuffled(examples, size, order.seed) if order.shuffle else _in_order(examples, size)
     return Source(batches.seeded(make, order.seed + 1), steps, *examples[:2])
 

@@ -1,4 +1,4 @@
-"""How the hypers of a Keras model are updated: projected Adam, where momentum does not change the step length."""
+"""The update of the hypers of a Keras model: projected Adam, in which momentum does not change the step length."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from rfho2.driver.projected_adam import HyperUpdate, projected_adam
 from rfho2.keras_bridge.training.tunables import Tunables
 
 PAIR = ("learning_rate", "momentum")
-EPSILON = 1e-15  # of Adam: a rate that is far too small has a tiny hypergradient, and has to rise nevertheless
+EPSILON = 1e-15  # for Adam: a rate that is far too small has a tiny hypergradient, but still has to rise
 NEGLIGIBLE = 0.01  # relative change of the validation loss that an e-fold change of the learning rate makes
 
 
 def bold_update(tunables: Tunables, rate: float, **settings: Any) -> HyperUpdate:
-    """`hyper_update` for real time, where the learning rate falls only as far as that matters.
+    """`hyper_update` for real time, where the learning rate falls only where it affects the validation loss.
 
-    A hypergradient in real time looks back a few steps. While a training has not got going, on a plateau or with steps that
-    are too small, the validation loss hardly depends on the learning rate over so few steps, and what little there is says
-    that every step is noise: Adam, which does not know how small a gradient is, would take the rate to its floor. So a fall
+    A hypergradient in real time looks back a few steps. While the training makes no progress, on a plateau or with steps
+    that are too small, the validation loss hardly depends on the learning rate over so few steps, and the remaining noise is
+    biased towards lowering the rate. Adam, which ignores the size of a gradient, would take the rate to its floor. So a fall
     of the rate is multiplied by g / (g + NEGLIGIBLE), where g is the size of the relative change of the validation loss when
     the rate (of all layers) changes e-fold. If momentum is tuned too, the rate is lr / (1 - momentum), as in `hyper_update`.
     """
@@ -46,8 +46,8 @@ def hyper_update(tunables: Tunables, rate: float, **settings: Any) -> HyperUpdat
     """Projected Adam on the internal scale; learning rate and momentum, if both are tuned, in other coordinates.
 
     Under a constant gradient the weights move by lr / (1 - momentum) per step. On the internal scales u = log lr and
-    v = -log(1 - momentum), both hypergradients therefore mostly ask for a change of u + v: updating both would make it
-    twice over, and each update would then undo part of the other. So Adam moves u + v and v:
+    v = -log(1 - momentum), both hypergradients therefore mostly call for a change of u + v: updating both would make
+    this change twice, and the next update would undo part of it. So Adam moves u + v and v:
 
     E(u, v) = F(u + v, v),  dF/d(u + v) = dE/du,  dF/dv = dE/dv - dE/du
 

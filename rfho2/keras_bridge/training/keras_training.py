@@ -26,7 +26,7 @@ class KerasTraining(NamedTuple):
       loss, tunables, optimizer: the losses of all outputs, the hypers, and the optimiser with its settings.
       projections: the constraints on weights, by path.
       loss_weights: a factor for each output, if the model was compiled with them.
-      layers: the layer number of each param, if layers have hypers of their own.
+      layers: the layer number of each param, if layers have separate hypers.
     """
 
     model: KerasModel
@@ -38,7 +38,7 @@ class KerasTraining(NamedTuple):
     layers: dict[str, int] | None = None
 
     def training_loss(self, params: Params, hypers: Hypers, batch: Nest) -> tf.Tensor:
-        """What training minimises; the batch is (examples, seed)."""
+        """The loss that training minimises; the batch is (examples, seed)."""
         (x, y, *weights), seed = batch
         values = self.tunables.to_user(hypers)
         outputs, penalties = self.model.apply(params, x, training=True, seed=seed, return_losses=True)
@@ -61,7 +61,7 @@ class KerasTraining(NamedTuple):
         return (self.layers or {}) if name in self.tunables.labels else {}
 
     def objective(self, params: Params, hypers: Hypers, batch: Nest) -> tf.Tensor:
-        """What the hypers minimise: the plain loss, without penalties, of the outputs in inference mode."""
+        """The objective of the hypers: the plain loss, without penalties, of the outputs in inference mode."""
         x, y, *weights = batch
         return self.plain_loss(y, self.model.apply(params, x, training=False), *weights)
 
@@ -130,24 +130,24 @@ def make_training(
 
 def compiled_loss_weights(model: keras.Model, outputs: Sequence[str]) -> list[float] | None:
     """The factors of the outputs that the model was compiled with, in the order of the outputs."""
-    given = getattr(getattr(model, "_compile_loss", None), "_user_loss_weights", None)
-    if given is None:
+    weights = getattr(getattr(model, "_compile_loss", None), "_user_loss_weights", None)
+    if weights is None:
         return None
     structure = getattr(model, "_outputs_struct", None)
     names = sorted(structure) if isinstance(structure, Mapping) else list(outputs)
-    if isinstance(given, Mapping):
-        if not set(given) <= set(names):
-            raise ValueError(f"loss_weights has {sorted(given)}, but the model's outputs are {names}; compile it again.")
-        return [float(given.get(name, 1.0)) for name in names]
-    if not isinstance(given, list | tuple):
-        return [float(given)] * len(names)
-    if len(given) != len(names):
-        raise ValueError(f"loss_weights has {len(given)} factors for {len(names)} outputs; compile the model again.")
-    return [float(factor) for factor in given]
+    if isinstance(weights, Mapping):
+        if not set(weights) <= set(names):
+            raise ValueError(f"loss_weights has {sorted(weights)}, but the model's outputs are {names}; compile it again.")
+        return [float(weights.get(name, 1.0)) for name in names]
+    if not isinstance(weights, list | tuple):
+        return [float(weights)] * len(names)
+    if len(weights) != len(names):
+        raise ValueError(f"loss_weights has {len(weights)} factors for {len(names)} outputs; compile the model again.")
+    return [float(factor) for factor in weights]
 
 
 def refuse_overrides(model: keras.Model) -> None:
-    """Refuses a model that trains in its own way, which rfho2 would not follow."""
+    """Refuses a model with a custom training step, which rfho2 would not follow."""
     for name in ("train_step", "compute_loss"):
         if getattr(type(model), name) is not getattr(keras.Model, name):
             raise ValueError(
@@ -164,7 +164,7 @@ def layers_of(model: keras.Model, params: Params) -> dict[str, int]:
         if not list(layer._flatten_layers(include_self=False)):  # contains no other layer
             owners |= {id(variable): number for variable in layer.trainable_variables}
     owner_of_param = [owners.get(id(variable), -1) for variable in model.trainable_variables]
-    numbers = list(dict.fromkeys(owner_of_param))  # _flatten_layers has the layers of a submodel the other way round
+    numbers = list(dict.fromkeys(owner_of_param))  # _flatten_layers lists the layers of a submodel in reverse order
     return {path: numbers.index(number) for path, number in zip(params, owner_of_param, strict=True)}
 
 

@@ -16,8 +16,8 @@ from rfho2.core.types import Nest
 SPARSE = {"SparseCategoricalCrossentropy", "sparse_categorical_crossentropy"}
 ONE_HOT = {"CategoricalCrossentropy", "categorical_crossentropy"}
 BINARY = {"BinaryCrossentropy", "binary_crossentropy"}
-BOUND = 5.0  # of a bounded cross-entropy, at least: 5 is the plain loss of a label that has a probability of 0.7 %
-OF_FIRST = 1.5  # times the first loss: the bound of models whose loss begins high
+BOUND = 5.0  # the least bound of a cross-entropy: 5 is the plain loss of a label that has a probability of 0.7 %
+OF_FIRST = 1.5  # times the first loss: the bound for models whose loss starts high
 
 
 class OutputLoss(NamedTuple):
@@ -49,11 +49,11 @@ class OutputLoss(NamedTuple):
         return tf.reduce_sum(values) if self.total else tf.reduce_mean(values)
 
     def of_examples(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        """What the loss averages or sums: one number per example (or per step of a sequence), or a scalar."""
+        """The values that the loss averages or sums: one number per example (or per step of a sequence), or a scalar."""
         mask = getattr(outputs, "_keras_mask", None)  # marks the padding of sequences, which does not count
         if outputs.dtype in (tf.float16, tf.bfloat16):  # a model in mixed precision, whose params are float32
             outputs = tf.cast(outputs, tf.float32)
-        values = self.values(tf.cast(labels, outputs.dtype), outputs)  # Keras casts the labels before it calls a loss too
+        values = self.values(tf.cast(labels, outputs.dtype), outputs)  # Keras, too, casts the labels before it calls a loss
         if mask is not None and values.shape.rank == mask.shape.rank:
             mask = tf.cast(mask, values.dtype)
             scale = tf.math.divide_no_nan(tf.cast(tf.size(mask), values.dtype), tf.reduce_sum(mask))
@@ -184,9 +184,9 @@ def losses(loss: Any, names: Sequence[str] | None = None) -> Losses:
 def bounded(every: Losses, first: float) -> Losses:
     """Losses whose cross-entropies l are replaced by b (1 - exp(-l / b)), so that a few wrong labels cannot dominate them.
 
-    Without it, a classifier that learns pays more for one wrong label of which it is certain than it gains on many others.
-    A loss that is not finite stays so. b is at least 1.5 times the first loss, the mean one before training, so that losses
-    above it can be told apart.
+    Otherwise one wrong label that a confident classifier contradicts costs more than it gains on many other examples. A loss
+    that is not finite stays so. b is at least 1.5 times the first loss, the mean before training, so that losses above that
+    one can be distinguished.
     """
     bound = max(BOUND, OF_FIRST * first) if math.isfinite(first) else BOUND
     return Losses(tuple(_bounded(one, bound) if one.name in SPARSE | ONE_HOT | BINARY else one for one in every.each))
@@ -203,7 +203,7 @@ def _bounded(loss: OutputLoss, bound: float) -> OutputLoss:
 def smoothed(loss: OutputLoss, smoothing: tf.Tensor) -> OutputLoss:
     """Cross-entropy with targets (1 - smoothing) one_hot + smoothing / classes.
 
-    It uses `rf.cross_entropy`, which Keras's loss cannot replace: that lacks the derivative with respect to the labels.
+    It uses `rf.cross_entropy`, because Keras's loss lacks the derivative with respect to the labels.
     """
     if loss.name not in SPARSE | ONE_HOT:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The optimiser that a user passes, as a name or a Keras object, or compiled into the model; and back to a Keras object."""
+"""Converts the user's optimiser, a name, a Keras object or that of the compiled model; and back to a Keras object."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Optimizer(NamedTuple):
 
     Attributes:
       name: a key of `tunables.OPTIMIZERS`.
-      settings: its settings that differ from those of its name alone, such as learning_rate or beta_1.
+      settings: the settings that differ from the defaults, such as learning_rate or beta_1.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Optimizer(NamedTuple):
 
 
 def resolve_optimizer(optimizer: Any, model: keras.Model) -> Optimizer:
-    """What the user asked for; None means that of the compiled model, or momentum."""
+    """The optimiser that the user asked for; None means that of the compiled model, or momentum."""
     if isinstance(optimizer, Optimizer):
         return optimizer
     if optimizer is None:
@@ -62,12 +62,16 @@ def resolve_optimizer(optimizer: Any, model: keras.Model) -> Optimizer:
 
 
 def warn_of_state(optimizer: Any, model: keras.Model) -> None:
-    """Warns if the optimizer has trained before: what it remembers, such as Adam's moments, is not taken over."""
-    given = _inner(model.optimizer if optimizer is None and model.compiled else optimizer)
-    steps = int(given.iterations) if isinstance(given, keras.optimizers.Optimizer) and given.built else 0
-    if steps and resolve_optimizer(given, model).name != "sgd":
+    """Warns if the optimizer has trained before: its state, such as Adam's moments, is not used."""
+    keras_optimizer = _inner(model.optimizer if optimizer is None and model.compiled else optimizer)
+    steps = (
+        int(keras_optimizer.iterations)
+        if isinstance(keras_optimizer, keras.optimizers.Optimizer) and keras_optimizer.built
+        else 0
+    )
+    if steps and resolve_optimizer(keras_optimizer, model).name != "sgd":
         warnings.warn(
-            f"{type(given).__name__} has made {steps} steps before; its settings are taken over, but its moments or "
+            f"{type(keras_optimizer).__name__} has already taken {steps} steps; its settings are used, but its moments or "
             f"velocities start afresh. The first steps may be rougher than if it had continued.",
             stacklevel=3,
         )
@@ -80,7 +84,7 @@ def is_kind(optimizer: Any, name: str) -> bool:
 
 
 def _inner(optimizer: Any) -> Any:
-    """The optimizer that scales no loss, as those of models in mixed precision do."""
+    """The optimizer inside a wrapper that scales the loss, as models in mixed precision have; or the optimizer itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
@@ -110,7 +114,7 @@ def _from_keras(optimizer: keras.optimizers.Optimizer, whose: str) -> Optimizer:
 
 
 def _unsupported(optimizer: Any) -> str | None:
-    """What about a Keras optimizer has no counterpart here, as a phrase: "" is its kind, None is nothing."""
+    """The feature of a Keras optimizer that rfho2 does not support, as a phrase: "" for its kind, None if there is none."""
     kind = type(optimizer)
     if kind not in KERAS.values():
         return ""

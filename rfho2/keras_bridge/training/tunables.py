@@ -22,7 +22,7 @@ class Tunable(NamedTuple):
     """A hyper that users know by name.
 
     It is optimised on an internal scale on which a step means the same everywhere: learning rates change by factors,
-    momentum by factors of 1 - momentum (the inverse of the time it remembers). One hyper-rate therefore serves all hypers,
+    momentum by factors of 1 - momentum (the inverse of its memory). One hyper-rate therefore serves all hypers,
     from any start.
 
     `projected_adam(log_scale=...)` would not do the same: real time carries derivatives with respect to the internal number
@@ -127,15 +127,15 @@ def select_tunables(
     settings: Mapping[str, Any] | None = None,
     per_layer: Sequence[str] = PER_LAYER,
 ) -> Tunables:
-    """Checks and resolves what the user selected.
+    """Checks and resolves the user's selection.
 
     Args:
       hypers: names, or a dict from name to initial value.
-      ranges: (low, high) for some of them; the rest keep their default ranges.
+      ranges: (low, high) for some of them; the others keep their default ranges.
       optimizer: a key of `OPTIMIZERS`.
-      layers, per_layer: layer names, and the hypers of which each of these layers gets its own.
+      layers, per_layer: layer names, and the hypers that each of these layers gets separately.
       outputs: names of the model's outputs, for `loss_weights`.
-      settings: settings of the optimiser, from which hypers start unless the user says otherwise.
+      settings: settings of the optimiser, from which hypers start unless the user gives a value.
     """
     names = _checked_names(hypers, optimizer)
     initial = {**(settings or {}), **(hypers if isinstance(hypers, Mapping) else {})}
@@ -149,18 +149,18 @@ def select_tunables(
 def separate_hypers(
     per_layer: bool | str | Sequence[str] | None, hypers: Sequence[str] | Mapping[str, Any]
 ) -> Sequence[str]:
-    """The hypers of which each layer gets its own."""
+    """The hypers that each layer gets separately."""
     if per_layer is None or isinstance(per_layer, bool | np.bool_):
         return PER_LAYER if per_layer else ()
-    wanted = [per_layer] if isinstance(per_layer, str) else list(per_layer)
+    separate = [per_layer] if isinstance(per_layer, str) else list(per_layer)
     named = [hypers] if isinstance(hypers, str) else list(hypers)
-    for name in wanted:
+    for name in separate:
         if name not in PER_LAYER or name not in named:
             raise ValueError(
-                f"per_layer has {name!r}, but it can only name hypers that are tuned ({named}) and that a layer can have of "
-                f"its own ({list(PER_LAYER)})."
+                f"per_layer has {name!r}, but it can only name hypers that are tuned ({named}) and that layers can have "
+                f"separately ({list(PER_LAYER)})."
             )
-    return wanted
+    return separate
 
 
 def _checked_names(hypers: Sequence[str] | Mapping[str, Any], optimizer: str) -> list[str]:
@@ -203,5 +203,5 @@ def _start(name: str, initial: Any, low: float, high: float, labels: Sequence[st
         return np.broadcast_to(value, [len(labels)] if labels else []).copy()
     except ValueError:
         each = f", or per_layer=['{name}'] with one for each layer that has weights" if name in PER_LAYER else ""
-        wanted = f"one number, or {len(labels)} numbers, for {', '.join(labels)}" if labels else f"one number{each}"
-        raise ValueError(f"hyper '{name}' has shape {list(value.shape)}; pass {wanted}.") from None
+        expected = f"one number, or {len(labels)} numbers, for {', '.join(labels)}" if labels else f"one number{each}"
+        raise ValueError(f"hyper '{name}' has shape {list(value.shape)}; pass {expected}.") from None

@@ -1,4 +1,4 @@
-"""Keras's constraints on weights, applied after each step as part of it, so that hypergradients see them."""
+"""Keras's constraints on weights, applied as part of each step, so that hypergradients include them."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def _projection(path: str, constraint: Any) -> Projection:
         return lambda w: _rescaled(w, constraint.axis, tf.ones_like)
     if kind is keras.constraints.MinMaxNorm:
         low, high, rate = constraint.min_value, constraint.max_value, constraint.rate
-        wanted = lambda norm: rate * tf.clip_by_value(norm, low, high) + (1 - rate) * norm  # noqa: E731
-        return lambda w: _rescaled(w, constraint.axis, wanted)
+        target = lambda norm: rate * tf.clip_by_value(norm, low, high) + (1 - rate) * norm  # noqa: E731
+        return lambda w: _rescaled(w, constraint.axis, target)
     name = getattr(constraint, "__name__", kind.__name__)
     raise ValueError(
-        f"variable '{path}' has the constraint {name}; rfho2 knows NonNeg, MaxNorm, UnitNorm and MinMaxNorm of "
+        f"variable '{path}' has the constraint {name}; rfho2 supports NonNeg, MaxNorm, UnitNorm and MinMaxNorm of "
         f"keras.constraints. Build the layer with one of them, or without."
     )
 
 
-def _rescaled(w: tf.Tensor, axis: Any, wanted: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+def _rescaled(w: tf.Tensor, axis: Any, target: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
     norm = safe_sqrt(tf.reduce_sum(tf.square(w), axis, keepdims=True))
-    return w * wanted(norm) / (keras.backend.epsilon() + norm)
+    return w * target(norm) / (keras.backend.epsilon() + norm)
 
 
 def constrained(dynamics: Dynamics, projections: Mapping[str, Projection]) -> Dynamics:

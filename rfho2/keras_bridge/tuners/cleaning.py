@@ -1,4 +1,4 @@
-"""Which labels are wrong? Learns a weight for each training example from a trusted validation set."""
+"""Finds wrong labels: learns a weight for each training example from a trusted validation set."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Cleaned(NamedTuple):
 
     Attributes:
       weights: one per training example, in their order: from 0 (useless for the validation set) to 1.
-      suspects: indices of the examples whose labels are probably wrong: lowest weight first, and of those with the same
-        weight, the largest loss in the last refits first.
+      suspects: indices of the examples whose labels are probably wrong: lowest weight first; where weights are equal, the
+        largest loss in the last refits first.
       result: the driver's result; None if no weights were learned.
     """
 
@@ -96,13 +96,14 @@ def per_example_weights(
       iterations: number of trainings from which weights are learned; each takes about 3 times as long as a plain one. With
         0, all weights stay 0.5, and the refits alone find the suspects.
       hyper_rate: about how far a weight moves after each training.
-      threshold: the weight below which an example is a suspect; with refits, at first.
+      threshold: the weight below which an example is a suspect; with refits, this is only the start.
       refits: rounds of refitting, each of five plain trainings on the validation examples and on those that are not
         suspected. An example is then a suspect if models that were not trained on it find its label implausible. The
         validation examples determine how implausible it has to be: wrong labels are taken to be distributed as those of
-        other validation examples. The rounds are made twice: beginning with what the weights say, and with the validation
-        examples alone; the one whose models better predict held-out validation examples is used. With 0, the weights decide.
-      checkpoints: number of states that reverse mode keeps instead of all (see `rf.reverse`), if memory is short.
+        other validation examples. The rounds are run twice, starting from the examples that the weights favour, and from the
+        validation examples alone. The run whose models better predict held-out validation examples is used. With 0, the
+        weights decide.
+      checkpoints: number of states that reverse mode saves instead of all of them (see `rf.reverse`), if memory is short.
       callbacks: rfho2's callbacks, such as `rf.ProgressBar()`.
       batch_norm, seed, checkpoint_dir, jit_compile, check: as for `rf.tune`.
     """
@@ -113,7 +114,7 @@ def per_example_weights(
         )
     examples, held_out = sources.in_memory(train, "train"), sources.in_memory(validation, "validation")
     if len(examples) == 3:
-        raise ValueError("train has sample weights, but here the weights are what is learned; pass a pair of arrays (x, y).")
+        raise ValueError("train has sample weights, but the weights are to be learned; pass a pair of arrays (x, y).")
     chosen = resolve_optimizer(optimizer, model)
     trained_by = chosen._replace(settings={**chosen.settings, "learning_rate": learning_rate})
     training = make_training(model, loss, (), trained_by, False, None, batch_norm)

@@ -15,7 +15,7 @@ from rfho2.core.types import HyperGradient, Hypers, Nest, Result, Run
 from rfho2.keras_bridge.data.datasets import Examples, Source
 from rfho2.keras_bridge.training.keras_training import KerasTraining
 
-EVALUATED = 256  # examples in a batch of an evaluation
+EVALUATED = 256  # examples per batch of an evaluation
 REFUSED = {
     keras.callbacks.LearningRateScheduler: "the tuner sets the learning rate",
     keras.callbacks.ReduceLROnPlateau: "the tuner sets the learning rate",
@@ -24,14 +24,14 @@ REFUSED = {
 
 
 def check_callbacks(callbacks: Sequence[Any]) -> None:
-    """Refuses callbacks that cannot do their job under the tuner."""
+    """Refuses callbacks that cannot work with the tuner."""
     for callback in callbacks:
         name = type(callback).__name__
         if not isinstance(callback, keras.callbacks.Callback):
             raise TypeError(f"callbacks has {name}, which is not a keras.callbacks.Callback.")
         for kind, reason in REFUSED.items():
             if isinstance(callback, kind):
-                raise ValueError(f"callbacks has {name}, which cannot work here: {reason}.")
+                raise ValueError(f"callbacks has {name}, which does not work with the tuner: {reason}.")
 
 
 def evaluate(model: keras.Model, examples: Examples) -> dict[str, float]:
@@ -130,14 +130,14 @@ class Epochs:
 
     def on_end(self, result: Result) -> None:
         """Training ended: as planned, by a callback, by Ctrl-C in mid-epoch, or before this call."""
-        kept = result.best.state if self.keep_best and result.best is not None else result.state
-        if self._written is not kept:
-            self._write(kept)
+        final_state = result.best.state if self.keep_best and result.best is not None else result.state
+        if self._written is not final_state:
+            self._write(final_state)
         self.hypers = {name: value.numpy() for name, value in self.training.tunables.to_user(result.hypers).items()}
         self.callbacks.on_train_end()
 
     def history(self, result: Result) -> keras.callbacks.History:
-        """Keras's history, with the values at every update as `.trajectories`; `.hyper_names` says which are hypers."""
+        """Keras's history, with the values at every update as `.trajectories`; `.hyper_names` lists the hypers."""
         history = self.model.history
         last = result.history[-1] if result.history else {}
         names = [name for name in last if not name.startswith(("hypergradient/", "norm of "))]

@@ -17,26 +17,26 @@ def choose_mode(
     loss: Loss, params: Nest, hypers: Hypers, batches: Batches, mode: str | None, carry: bool | None, discount: float
 ) -> str:
     """The mode that the user asked for, by `mode` or by `carry=True`, which needs forward mode; or else the better one."""
-    wanted = "forward" if carry else mode
+    requested = "forward" if carry else mode
     many = count_columns(hypers) > MOST_COLUMNS
-    if wanted == "reverse" or (wanted is None and many):
+    if requested == "reverse" or (requested is None and many):
         return "reverse"
     kinds = [] if discount == 0 else control_flow(loss, params, hypers, batches)
-    if kinds and wanted == "forward" and count_columns(hypers) > MAX_SEPARATE:
+    if kinds and requested == "forward" and count_columns(hypers) > MAX_SEPARATE:
         raise ValueError(
             f"{'mode is' if mode else 'carry is True, which needs mode'} 'forward', but the training loss has control flow "
             f"({', '.join(kinds)}), through which forward mode tunes at most {MAX_SEPARATE} numbers, not "
             f"{count_columns(hypers)}. Leave mode and carry out, and the tuner uses reverse mode; or build recurrent layers "
             f"with unroll=True."
         )
-    return wanted or ("reverse" if kinds else "forward")
+    return requested or ("reverse" if kinds else "forward")
 
 
 def control_flow(loss: Loss, params: Nest, hypers: Hypers, batches: Batches) -> list[str]:
     """The kinds of control flow ("If", "Case", "While") in the loss that depend on the params or the hypers.
 
-    TensorFlow's accumulators fail there, or work by chance, and XLA cannot compile the tapes that do without them. Control
-    flow that depends on the examples alone does no harm. The loss is traced, without its derivatives.
+    TensorFlow's accumulators fail there, or work by chance, and XLA cannot compile the tapes that replace them. Control flow
+    that depends on the examples alone is harmless. The loss is traced, without its derivatives.
     """
     batch = batches.spec if isinstance(batches, Stream) else batches(tf.constant(0))
     _, ops = trace(lambda both, batch: loss(both[0], both[1], batch), (params, dict(hypers)), batch)

@@ -71,7 +71,7 @@ def tune(
         method "auto" always tries XLA.
       train, validation: arrays (x, y) or (x, y, sample_weight), or finite datasets of such batches, which are read into
         memory.
-      method: "reverse" (many hypers), "forward" (few hypers, long training), or "auto", which measures and chooses.
+      method: "reverse" (many hypers), "forward" (few hypers, long training), or "auto", which measures both and chooses.
       steps: T, the length of each training.
       batch_size: of each training batch.
       iterations: number of hyper-iterations. Each is one training, which in reverse mode takes about 3 times as long as a

@@ -33,7 +33,7 @@ from rfho2.keras_bridge.tuners.safeguards import TRIAL, Trial, loss_limit, safe_
 from rfho2.monitor.plot import plot
 from rfho2.problem import Problem
 
-GRAPH_STEPS = 500  # before XLA compiles the step, so that output comes at once
+GRAPH_STEPS = 500  # before XLA compiles the step, so that output appears at once
 WORTH_COMPILING = 1000  # remaining steps; compiling takes 2 to 8 seconds, and a step is some milliseconds faster
 BETA_1, BETA_2 = 0.5, 0.9  # for Adam: hypergradients change by orders of magnitude, and a long memory would lag behind
 
@@ -44,7 +44,7 @@ class RealTimeTuner:
     After every `hyper_batch` steps, the derivative of the validation loss with respect to each hyper, through the training,
     drives one step of projected Adam on the hypers. Each hyper moves on a suitable scale (learning rates by factors), so
     the defaults work from starts that are wrong by orders of magnitude. Steps after which the validation loss is not finite,
-    or well above its best, are undone and repeated with a quarter of the learning rate.
+    or well above its best, are undone and re-run with a quarter of the learning rate.
 
     Up to three numbers are tuned in forward mode, whose derivative looks back about 100 steps (`discount`). More are tuned
     in reverse mode, whose cost does not depend on their number and whose derivative looks back one hyper-batch. So is a
@@ -62,19 +62,19 @@ class RealTimeTuner:
         from whose settings the hypers start. None takes that of the compiled model, or momentum.
       per_layer: gives each layer a separate learning rate and weight decay, or one of the two: ["weight_decay"].
       hyper_batch: steps between two updates of the hypers, at most one epoch; reverse mode keeps the states of as many steps
-        in memory. Far more than five updates in the steps that `discount` looks back make the rate overshoot.
+        in memory. If there are far more than five updates in the steps that `discount` looks back, the rate overshoots.
       hyper_rate: about how much the logarithm of a learning rate changes at an update; other hypers in proportion.
       keep: "best" leaves the weights with the lowest objective at the end of a hyper-batch in the model, because with
-        a learning rate that is still high the last ones are a matter of chance; "last" leaves the last ones.
-      mode: "forward" or "reverse"; None chooses as above. After `fit`, the attribute `mode` says which it was.
+        a learning rate that is still high the last weights depend on chance; "last" leaves the last ones.
+      mode: "forward" or "reverse"; None chooses as above. After `fit`, the attribute `mode` has the choice.
       carry, discount: see `rf.real_time`; `carry=True` asks for forward mode. A discount of 0.99 looks back about 100 steps;
         it had the lowest validation loss of those compared in `experiments.discounts`.
       ranges: {name: (low, high)} replaces default ranges.
       metrics: Keras metrics, for a model that is not compiled; a compiled model is evaluated as it was compiled.
       check: whether the second derivatives of the model are checked before the training.
       validation_batch: number of validation examples that each hypergradient uses.
-      robust: whether a cross-entropy l of a validation example counts as b (1 - exp(-l / b)) in what the hypers minimise, so
-        that a few wrong labels among them cannot stop the training. b is 5, or 1.5 times the first loss if that is more.
+      robust: whether a cross-entropy l of a validation example counts as b (1 - exp(-l / b)) in the objective of the hypers,
+        so that a few wrong validation labels cannot stop the training. b is 5, or 1.5 times the first loss if that is more.
         This applies to Keras's own cross-entropies (sparse, categorical, binary); val_loss stays what Keras computes.
       batch_norm: see `rf.from_keras`.
       seed: determines the order of the examples and dropout.
@@ -122,7 +122,7 @@ class RealTimeTuner:
         self._training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
         warn_of_state(optimizer, model)
         self._tunables = self._training.tunables
-        self._judged = None if robust else self._training
+        self._objective_training = None if robust else self._training
         self.hyper_batch = window_settings(hyper_batch, carry, discount, mode or "forward").hyper_batch
         self.hyper_rate = hyper_rate
         self.validation_batch = errors.check_count("validation_batch", validation_batch)
@@ -177,8 +177,8 @@ class RealTimeTuner:
           validation_split: the share of the arrays, at their end, to tune on instead of `validation_data`.
           class_weight, sample_weight: factors of the loss of each class or example in training; as in Keras, examples that
             `validation_split` holds out keep their sample_weight.
-          shuffle: whether arrays are trained on in an order that is new in each epoch.
-          initial_epoch: the number of epochs that are done already; training ends after epoch number `epochs`.
+          shuffle: whether the order of arrays changes in each epoch.
+          initial_epoch: the number of epochs already completed; training ends after epoch number `epochs`.
 
         Returns:
           Keras's `History`: loss, val_loss, metrics and hypers at the end of each epoch. Its `.trajectories` has the hypers
@@ -220,7 +220,7 @@ class RealTimeTuner:
         return plot(self._history)
 
     def _write_settings(self) -> None:
-        """Leaves the tuned settings in the model's optimizer, if it is of the same kind, so that `model.fit` can go on."""
+        """Leaves the tuned settings in the model's optimizer, if it is of the same kind, for a later `model.fit`."""
         if not is_kind(self.model.optimizer, self._training.optimizer.name):
             return
         for name in ("learning_rate", "momentum"):
@@ -239,20 +239,20 @@ class RealTimeTuner:
         """The driver, and the params and hypers from which it starts."""
         validation = sources.validation_batches(held_out, self.validation_batch, self.seed + 2)
         batch, params = validation(tf.constant(0)), current_params(self.model, self._training.model.params)
-        if self._judged is None:
+        if self._objective_training is None:
             plain = float(self._training.objective(params, {}, batch))
-            self._judged = self._training._replace(loss=bounded(self._training.loss, plain))
-        judged = self._judged
-        problem = Problem(self._training.dynamics(), judged.objective, None, source.batches, validation)
+            self._objective_training = self._training._replace(loss=bounded(self._training.loss, plain))
+        objective_training = self._objective_training
+        problem = Problem(self._training.dynamics(), objective_training.objective, None, source.batches, validation)
         tunables, sets = self._tunables, self._tunables.constraints()
         start: Hypers = {name: sets[name].project(tf.constant(v)) for name, v in tunables.to_internal(self.hypers).items()}
-        loss, how = self._training.training_loss, (self.mode, self.carry, self.discount)
-        self.mode = choose_mode(loss, params, errors.checked_hypers(start, params), source.batches, *how)
+        loss, mode_arguments = self._training.training_loss, (self.mode, self.carry, self.discount)
+        self.mode = choose_mode(loss, params, errors.checked_hypers(start, params), source.batches, *mode_arguments)
         jit_compile, mode = self._jit_compile, self.mode
         engine = real_time(problem, hyper_batch, self.carry, jit_compile, discount=self.discount, mode=mode)
-        first = float(judged.objective(params, {}, batch))
+        first = float(objective_training.objective(params, {}, batch))
         if not self._begun:
-            start = safe_start(_trial(problem, judged, params, batch, hyper_batch), start, tunables, first)
+            start = safe_start(_trial(problem, objective_training, params, batch, hyper_batch), start, tunables, first)
         steps = math.ceil(watch.iterations * hyper_batch)
         if jit_compile is None:
             engine.graph_until = graph_steps(steps)
@@ -270,21 +270,21 @@ class RealTimeTuner:
 
 
 def graph_steps(steps: int) -> float:
-    """How many of a training's steps run before XLA compiles: all of them, if compiling would not pay.
+    """The number of training steps before XLA compiles; all of them, if compiling is not worthwhile.
 
-    It depends on the number of steps alone, so that a fit can be repeated and resumed.
+    It depends only on the number of steps, so that a fit can be repeated and resumed.
     """
     return GRAPH_STEPS if steps >= GRAPH_STEPS + WORTH_COMPILING else math.inf
 
 
-def _trial(problem: Problem, judged: KerasTraining, params: Nest, batch: Nest, hyper_batch: Fraction) -> Trial:
-    """hypers -> the validation loss after a few hyper-batches of training with them, in graph mode: it is short."""
+def _trial(problem: Problem, objective_training: KerasTraining, params: Nest, batch: Nest, hyper_batch: Fraction) -> Trial:
+    """hypers -> the validation loss after a few hyper-batches of training with them; in graph mode, because it is short."""
     length = math.floor(TRIAL * hyper_batch)
     train = graph_function(lambda hypers, streamed: problem.reading(streamed, 0).train(params, hypers, length))
 
     def trial(hypers: Hypers) -> float:
         streamed = problem.batches.take(length) if isinstance(problem.batches, Stream) else ()
         state = train(errors.checked_hypers(hypers, params), streamed)
-        return float(judged.objective(problem.dynamics.params(state), {}, batch))
+        return float(objective_training.objective(problem.dynamics.params(state), {}, batch))
 
     return trial

@@ -1,4 +1,4 @@
-"""Wrong labels by refitting: a model that did not see an example, but does see trusted ones, judges its label."""
+"""Finds wrong labels by refitting: models that did not see an example, but did see trusted ones, judge its label."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def weighted_loss(training: KerasTraining) -> Loss:
 
 
 class Refits:
-    """Trains on trusted examples and on those of the others that are believed, in folds, and looks at the rest.
+    """Cross-fits on trusted and believed examples, and scores the remaining ones.
 
     Args:
       training: model, loss and optimiser; every training starts from the model's weights.
@@ -67,10 +67,10 @@ class Refits:
         self._apply = graph_function(self._loss_rows, reduce_retracing=True)  # folds differ in size
 
     def suspects(self, starts: Sequence[np.ndarray], rounds: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which labels are wrong, after some rounds, each of which believes those that the one before did not suspect.
+        """Finds wrong labels in several rounds; each believes the examples that the round before did not suspect.
 
-        Of several starts, which say what to believe at first, the one whose last models best predict held-out trusted
-        examples is used. Returns whether each example is suspected, and its loss by models that did not see it.
+        Each of the `starts` says which examples to believe at first. The start whose last models best predict held-out
+        trusted examples is used. Returns whether each example is suspected, and its loss by models that did not see it.
         """
         ends = [self._rounds(start, rounds) for start in starts]
         suspected, losses, _ = min(ends, key=lambda end: end[2])
@@ -78,33 +78,35 @@ class Refits:
 
     def _rounds(self, believed: np.ndarray, rounds: int) -> tuple[np.ndarray, np.ndarray, float]:
         """The suspects after some rounds, the losses in the last one, and the mean loss of trusted examples in it."""
-        own, right = np.zeros(self._number), np.zeros(1)
+        losses, right = np.zeros(self._number), np.zeros(1)
         for _ in range(rounds):
-            own, right, wrong = self._judged(believed)
-            believed = own <= threshold(own, right, wrong)
-        return ~believed, own, float(np.mean(right))
+            losses, right, wrong = self._held_out_losses(believed)
+            believed = losses <= threshold(losses, right, wrong)
+        return ~believed, losses, float(np.mean(right))
 
-    def _judged(self, believed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Losses, by models that did not see them, of the examples, of trusted ones, and of those with other labels."""
-        kept = np.concatenate([believed, np.ones(len(self._folds) - self._number, bool)])
-        losses, others = np.zeros(len(kept)), list[np.ndarray]()
+    def _held_out_losses(self, believed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Losses of examples, of trusted ones and of trusted ones with other labels, by models that did not see them."""
+        usable = np.concatenate([believed, np.ones(len(self._folds) - self._number, bool)])
+        losses, wrong_losses = np.zeros(len(usable)), list[np.ndarray]()
         for fold in range(FOLDS):
             held_out = self._folds == fold
-            seen = kept & ~held_out
-            weights = seen * (len(seen) / max(1, np.sum(seen)))  # a mean over those that are seen
+            seen = usable & ~held_out
+            weights = seen * (len(seen) / max(1, np.sum(seen)))  # so that the loss is a mean over the examples that are seen
             params = self._params(self._train(self._training.model.params, {"weights": weights.astype(np.float32)}))
             x, y = nest.map(lambda a, h=held_out: a[h], self._examples)
             wrong = [self._other_labels(len(nest.flatten(y)[0])) for _ in range(OTHER_LABELS)]
-            losses[held_out], *others_here = self._losses(params, x, [y, *wrong])
+            losses[held_out], *fold_wrong_losses = self._losses(params, x, [y, *wrong])
             trusted = np.flatnonzero(held_out) >= self._number
-            others += [loss[trusted & _differ(y, labels)] for loss, labels in zip(others_here, wrong, strict=True)]
+            wrong_losses += [
+                loss[trusted & _differ(y, labels)] for loss, labels in zip(fold_wrong_losses, wrong, strict=True)
+            ]
         if not np.all(np.isfinite(losses)):
             rate = self._training.optimizer.settings.get("learning_rate")
             raise ValueError(
                 f"a refit diverged: the loss of {np.sum(~np.isfinite(losses))} examples is not finite. The learning rate is "
                 f"{rate}; pass a smaller learning_rate, or refits=0."
             )
-        return losses[: self._number], losses[self._number :], np.concatenate(others)
+        return losses[: self._number], losses[self._number :], np.concatenate(wrong_losses)
 
     def _other_labels(self, number: int) -> Nest:
         """Labels of trusted examples, drawn at random."""
@@ -124,19 +126,19 @@ class Refits:
         return tf.stack([self._training.loss.per_example(y, outputs, self._training.loss_weights) for y in labels])
 
 
-def _differ(labels: Nest, others: Nest) -> np.ndarray:
-    """Which examples have other labels."""
-    pairs = zip(nest.flatten(labels), nest.flatten(others), strict=True)
+def _differ(labels: Nest, other_labels: Nest) -> np.ndarray:
+    """A mask of the examples whose labels differ."""
+    pairs = zip(nest.flatten(labels), nest.flatten(other_labels), strict=True)
     return np.any([np.any((a != b).reshape(len(a), -1), axis=1) for a, b in pairs], axis=0)
 
 
 def _check(examples: tuple[Nest, Nest], trusted: tuple[Nest, Nest]) -> None:
-    """Refuses trusted examples that are not like the others, or too few to judge by."""
-    for ours, theirs in zip(nest.flatten(examples), nest.flatten(trusted), strict=True):
-        if ours.shape[1:] != theirs.shape[1:]:
+    """Refuses trusted examples that differ in shape from the training examples, or are too few."""
+    for leaf, trusted_leaf in zip(nest.flatten(examples), nest.flatten(trusted), strict=True):
+        if leaf.shape[1:] != trusted_leaf.shape[1:]:
             raise ValueError(
-                f"train has arrays of shape {[None, *ours.shape[1:]]}, but validation has {[None, *theirs.shape[1:]]}; "
-                f"reshape one of them, or pass refits=0."
+                f"train has arrays of shape {[None, *leaf.shape[1:]]}, but validation has "
+                f"{[None, *trusted_leaf.shape[1:]]}; reshape one of them, or pass refits=0."
             )
     labels = trusted[1]
     number = len(nest.flatten(labels)[0])
@@ -147,21 +149,21 @@ def _check(examples: tuple[Nest, Nest], trusted: tuple[Nest, Nest]) -> None:
         )
 
 
-def threshold(own: np.ndarray, right: np.ndarray, wrong: np.ndarray) -> float:
-    """The loss above which a label is to be suspected, such that the F1 score of the suspects should be largest.
+def threshold(losses: np.ndarray, right: np.ndarray, wrong: np.ndarray) -> float:
+    """The loss above which a label is suspected, chosen to maximise the expected F1 score of the suspects.
 
     With the rates a and h at which trusted examples exceed a loss with their own labels (false alarms) and with other labels
     (hits), a share f of suspects means that p = (f - a) / (h - a) of the labels are wrong; p is read where h - a is
     largest. The F1 score of a threshold is then 2 p h / (p h + (1 - p) a + p).
 
     Args:
-      own: the losses of the examples.
+      losses: the losses of the examples.
       right, wrong: losses of trusted examples, and of trusted examples with other labels.
     """
-    candidates = np.unique(np.quantile(np.concatenate([own, right, wrong]), np.linspace(0, 1, CANDIDATES)))
-    suspected, alarms, hits = (np.mean(losses[:, None] > candidates, axis=0) for losses in (own, right, wrong))
+    candidates = np.unique(np.quantile(np.concatenate([losses, right, wrong]), np.linspace(0, 1, CANDIDATES)))
+    suspected, alarms, hits = (np.mean(sample[:, None] > candidates, axis=0) for sample in (losses, right, wrong))
     clearest = np.argmax(hits - alarms)
     share = (suspected[clearest] - alarms[clearest]) / max(hits[clearest] - alarms[clearest], 1e-6)
-    share = np.clip(share, 1 / len(own), 1)
+    share = np.clip(share, 1 / len(losses), 1)
     f1 = 2 * share * hits / (share * hits + (1 - share) * alarms + share)
     return float(candidates[np.argmax(f1)])

@@ -16,13 +16,13 @@ Limit = Callable[[list[dict[str, float]]], float]
 RAISE = 8.0  # factor on the learning rate from one trial to the next, upwards
 NO_WORSE = 0.01  # share of the first validation loss by which a trial may be worse than another
 TRIAL = 3  # hyper-batches that a trial of an initial learning rate takes
-LOST = 0.1  # tolerated share of the fall of the validation loss
+LOST = 0.1  # tolerated loss of progress, as a share of the fall of the validation loss
 BETTER = 0.05  # share of the first validation loss by which a trial has to be better than another
-PLATEAU = 0.1  # share of the first validation loss; as long as less is gained, there is little to lose
+PLATEAU = 0.1  # share of the first validation loss; until more is gained, there is little to lose
 EARLY = 0.25  # tolerated share of the first validation loss, until then
-FLOOR = 1.01  # times the lower end of the range: what counts as being there
+FLOOR = 1.01  # times the lower end of the range: values below count as being at the end
 ERRORS = 3  # standard errors of the validation loss that count as noise
-VARIANCE = 0.4  # of the losses of examples, over the mean and the first mean: a coefficient of variation of 0.6 at the
+VARIANCE = 0.4  # of the losses of examples, divided by the mean and the first mean: a coefficient of variation of 0.6 at the
 # beginning, and of 4 when a classifier has lowered the loss to a fortieth
 
 
@@ -36,8 +36,8 @@ def safe_start(trial: Trial, hypers: Hypers, tunables: Tunables, first: float) -
     Learning rates smaller by factors of 4 are tried until two in a row do no better than a finite one. If none does, larger
     ones, by factors of 8, are tried as long as they do no worse: where nothing has been learned yet at any rate, learning
     begins sooner at a large one. The first steps at a rate that is too large cause damage (dead units) that no hypergradient
-    repairs, and the rate that does best in so few steps is often too large. So a quarter of what was found is taken; it
-    rises quickly from there if it should.
+    repairs, and the rate that does best in so few steps is often too large. So the start
+    is a quarter of that rate; tuning raises it if needed.
 
     Args:
       first: the validation loss before training, of which `BETTER` and `NO_WORSE` are shares.
@@ -49,8 +49,8 @@ def safe_start(trial: Trial, hypers: Hypers, tunables: Tunables, first: float) -
 
     loss = finite(hypers)
     smaller = _smaller(finite, hypers, tunables, loss, BETTER * abs(first))
-    found = _larger(finite, hypers, tunables, loss, NO_WORSE * abs(first)) if smaller is None else smaller
-    return hypers if found is None else tunables.with_learning_rate_times(LOWER, found)
+    chosen = _larger(finite, hypers, tunables, loss, NO_WORSE * abs(first)) if smaller is None else smaller
+    return hypers if chosen is None else tunables.with_learning_rate_times(LOWER, chosen)
 
 
 def _smaller(trial: Trial, hypers: Hypers, tunables: Tunables, lowest: float, margin: float) -> Hypers | None:
@@ -83,12 +83,12 @@ def _larger(trial: Trial, hypers: Hypers, tunables: Tunables, lowest: float, mar
         best, lowest = hypers, min(lowest, loss)
 
 
-def _same(some: Hypers, others: Hypers) -> bool:
-    return all(np.array_equal(some[name], others[name]) for name in some)
+def _same(a: Hypers, b: Hypers) -> bool:
+    return all(np.array_equal(a[name], b[name]) for name in a)
 
 
 def warn_at_the_floor(hypers: Mapping[str, np.ndarray], tunables: Tunables) -> None:
-    """Warns if a learning rate has sunk to the lower end of its range, where training may stand still."""
+    """Warns if a learning rate has sunk to the lower end of its range, where training may have stopped."""
     low = tunables.ranges.get("learning_rate", (0.0, 0.0))[0]
     if "learning_rate" in hypers and np.any(hypers["learning_rate"] <= FLOOR * low):
         warnings.warn(
@@ -100,9 +100,9 @@ def warn_at_the_floor(hypers: Mapping[str, np.ndarray], tunables: Tunables) -> N
 
 
 def loss_limit(first: float, examples: int) -> Limit:
-    """The validation loss above which a tenth of the progress since the first one is lost, and more than noise explains.
+    """The validation loss above which a tenth of the progress since the start is lost, by more than noise explains.
 
-    `examples` are those in a validation batch.
+    `examples` is their number in a validation batch.
     """
 
     def limit(history: list[dict[str, float]]) -> float:

@@ -1,1 +1,1 @@
-"""A Keras model as a pure function, with derivatives that are right."""
+"""A Keras model as a pure function, with correct derivatives."""

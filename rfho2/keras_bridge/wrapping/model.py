@@ -37,13 +37,13 @@ def from_keras(model: keras.Model, x: Any = None, batch_norm: str = "batch", che
     """Wraps a Sequential, functional or subclassed Keras model, differentiable as often as rfho2 needs.
 
     Args:
-      model: a built model, that is, one with variables. It is only read; only `assign` writes to it.
+      model: a built model, that is, one with variables. Only `assign` writes to it.
       x: example inputs, the more the better, for the check and for batch norm's moving statistics. None draws random inputs
         for the check from the model's input shapes, if it declares them.
       batch_norm: "batch" normalises by the statistics of the batch in the loss and in the objective, as training does;
         "frozen" normalises by the model's current moving statistics.
       check: whether Hessian-vector products are compared with finite differences (in float64; some seconds for a large
-        model). An op with a hidden stop_gradient gives wrong hypergradients without any error.
+        model). An op with a hidden stop_gradient makes hypergradients silently wrong.
 
     >>> import keras
     >>> import rfho2 as rf

@@ -60,13 +60,13 @@ def dropout(
 ) -> tf.Tensor:
     """`tf.nn.experimental.stateless_dropout` with the same mask in graph mode and XLA."""
     shape = tf.shape(x) if noise_shape is None else noise_shape
-    kept = ops.uniform(tf.cast(seed, tf.int32), shape, x.dtype) >= tf.cast(rate, x.dtype)
-    return tf.where(kept, x / (1 - tf.cast(rate, x.dtype)), tf.zeros([], x.dtype))
+    keep = ops.uniform(tf.cast(seed, tf.int32), shape, x.dtype) >= tf.cast(rate, x.dtype)
+    return tf.where(keep, x / (1 - tf.cast(rate, x.dtype)), tf.zeros([], x.dtype))
 
 
 @contextlib.contextmanager
 def replaced(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
-    """Replaces `owner.name` by `value`, for each (owner, name, value), while the block runs."""
+    """Replaces `owner.name` with `value`, for each (owner, name, value), while the block runs."""
     with LOCK, contextlib.ExitStack() as stack:
         for owner, name, value in replacements:
             # Keras's own __setattr__ would track the value.
@@ -80,7 +80,7 @@ def replaced(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
 
 
 def differentiable_tensorflow() -> contextlib.AbstractContextManager[None]:
-    """Replaces the TensorFlow functions that Keras's and users' layers call by those above."""
+    """Replaces the TensorFlow functions that Keras's and users' layers call with those above."""
     return replaced(
         (tf.nn, "moments", moments),
         (tf.nn, "softsign", softsign),
@@ -100,8 +100,8 @@ def batch_norm(
     Args:
       by_batch: which of the two.
       in_training: whether the model is called in training mode.
-      fixed: ids of the layers that the model itself does not call in training mode, as is usual with a pretrained backbone:
-        they use the moving statistics. A call in training mode adds them.
+      fixed: ids of the layers that the model itself never calls in training mode, as is usual with a pretrained backbone;
+        they use the moving statistics. A call in training mode adds to them.
     """
 
     def call_of(layer: keras.layers.BatchNormalization) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ STATISTICS_BATCH = 256  # examples per batch when moving statistics are recomput
 
 
 class PureModel:
-    """The function behind `KerasModel.apply`; `by_batch` says that batch norm uses the statistics of the batch."""
+    """The function behind `KerasModel.apply`; with `by_batch`, batch norm uses the statistics of the batch."""
 
     def __init__(self, model: keras.Model, by_batch: bool):
         self.model = model
@@ -101,7 +101,7 @@ class PureModel:
             )
 
     def _check_state(self, scope: keras.StatelessScope, before: dict[int, Any]) -> None:
-        """Refuses layers that assign to their weights in training, and warns of those that assign to other variables."""
+        """Refuses layers that assign to their weights in training, and warns about those that assign to other variables."""
 
         def assigned(variables: Sequence[Any]) -> list[str]:
             return [v.path for v in variables if scope.state_mapping[id(v)] is not before[id(v)]]
@@ -113,12 +113,12 @@ class PureModel:
                 f"training (as SpectralNormalization does), so that a step is not a function of the weights alone. "
                 f"Use a layer that does not."
             )
-        others = assigned([v for v in self.fixed if id(v) not in self._may_change])
-        if others and not self._warned:
+        unexpected = assigned([v for v in self.fixed if id(v) not in self._may_change])
+        if unexpected and not self._warned:
             self._warned = True
             warnings.warn(
-                f"model '{self.model.name}': layers assign to {', '.join(others[:3])} while they are called in training. "
-                f"Under rfho2 these variables keep the values that they have now.",
+                f"model '{self.model.name}': layers assign to {', '.join(unexpected[:3])} when called in training. Under "
+                f"rfho2 these variables keep their current values.",
                 stacklevel=6,
             )
 

@@ -1,6 +1,6 @@
-"""Checks a model's second derivatives: Hessian-vector products against finite differences of the gradient.
+"""Checks a model's second derivatives: compares Hessian-vector products with finite differences of the gradient.
 
-A wrong derivative is wrong everywhere; the kink of a ReLU or of max-pooling is bad luck at one point and one step. So
+A wrong derivative is wrong everywhere; the kink of a ReLU or of max-pooling spoils one point and one step only. So
 several points and steps are tried, and one agreement is enough.
 """
 
@@ -30,7 +30,7 @@ Call = Callable[[Nest], tuple[Nest, tf.Tensor]]
 DRAWN_EXAMPLES, UNKNOWN_SIZE = 4, 7  # of the inputs drawn for a check: their number, and the length of an open axis
 UNDIFFERENTIABLE = (LookupError, tf.errors.UnimplementedError, tf.errors.NotFoundError)
 STOPPING = {"StopGradient", "PreventGradient", "Round", "Rint", "Sign", "Floor", "Ceil"}
-WRONG = {"ResizeBilinear"}  # ops whose second derivatives TensorFlow has wrong
+WRONG = {"ResizeBilinear"}  # ops with wrong second derivatives in TensorFlow
 RANDOM = {
     "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "ParameterizedTruncatedNormal", "TruncatedNormal",
     "RandomShuffle", "RandomGamma", "RandomPoissonV2", "Multinomial", "StatefulUniform", "StatefulStandardNormalV2",
@@ -41,9 +41,9 @@ RANDOM = {
 def check_second_derivatives(call: Call, params: Nest, name: str) -> None:
     """Refuses a model whose Hessian is not the derivative of its gradient.
 
-    The function differentiated is a random scalar function of the outputs plus the model's losses, in float64. Where a layer
-    computes in float32 nevertheless, rounding may hide an agreement: there the check warns, unless it can name an op that
-    is wrong. The points at which it is checked are near `params`.
+    The function differentiated is a random scalar function of the outputs plus the model's losses, in float64. If a layer
+    computes in float32 nevertheless, rounding may hide an agreement: the check then warns, unless it can name an op that
+    is wrong. It is made at points near `params`.
     """
     params, outputs = _in_float64(call, params)
     dtype = nest.flatten(params)[0].dtype
@@ -55,7 +55,7 @@ def check_second_derivatives(call: Call, params: Nest, name: str) -> None:
         _check_ops(ops, name)
         slope, _ = trace(gradient, params)
         deviation = _deviation(product, slope, params, rng)
-    except UNDIFFERENTIABLE as error:  # when it is traced, or only when it runs
+    except UNDIFFERENTIABLE as error:  # raised during tracing, or only when the function runs
         raise ValueError(
             f"model '{name}': an op has no second derivative, which hypergradients need: {_first_line(error)} "
             f"Replace the layer that uses it."
@@ -83,25 +83,25 @@ def _deviation(
 
 
 def _check_ops(ops: Sequence[Op], name: str) -> None:
-    """Refuses ops that no comparison is needed for."""
+    """Refuses ops that are known to be wrong without a comparison."""
     wrong = [op for op in ops if op.kind in WRONG and op.reached]
     if wrong:
         raise ValueError(
-            f"model '{name}': {_named(wrong)} has wrong second derivatives in TensorFlow, so hypergradients would be wrong "
-            f"without any error. Use UpSampling2D with nearest interpolation or a transposed convolution; resizing "
+            f"model '{name}': {_named(wrong)} has wrong second derivatives in TensorFlow, so hypergradients would be "
+            f"silently wrong. Use UpSampling2D with nearest interpolation or a transposed convolution; resizing "
             f"the inputs of the model, before the first layer with weights, is sound."
         )
     random = [op for op in ops if op.kind in RANDOM]
     if random:
         raise ValueError(
             f"model '{name}': {_named(random)} draws random numbers that no seed determines, and reverse mode, which "
-            f"repeats each step, would see others. Draw them with keras.random, and give the layer a seed: "
+            f"replays each step, would draw different ones. Draw them with keras.random, and give the layer a seed: "
             f"self.seed_generator = keras.random.SeedGenerator(0)."
         )
 
 
 def _refuse_or_warn(ops: Sequence[Op], name: str, deviation: float) -> None:
-    """All comparisons failed: refuses the model, or warns if rounding may be the reason and no op is to blame."""
+    """All comparisons failed: refuses the model, or warns if rounding may be the reason and no op is suspect."""
     stopping = [op for op in ops if op.kind in STOPPING and op.reached]
     single = [op for op in ops if op.reached and tf.float32 in op.dtypes]
     if single and not stopping:
@@ -114,8 +114,8 @@ def _refuse_or_warn(ops: Sequence[Op], name: str, deviation: float) -> None:
         return
     suspects = f" Suspected: {_named(stopping)}." if stopping else ""
     raise ValueError(
-        f"model '{name}': its second derivatives are wrong by {100 * deviation:.2g} % (Hessian-vector products against "
-        f"differences of the gradient), so hypergradients would be wrong without any error.{suspects} Rewrite the layer "
+        f"model '{name}': its second derivatives are wrong by {100 * deviation:.2g} % (Hessian-vector products compared "
+        f"with differences of the gradient), so hypergradients would be silently wrong.{suspects} Rewrite the layer "
         f"without such an op; if it is intended, pass check=False."
     )
 

@@ -49,7 +49,7 @@ def test_a_list_that_holds_no_numbers_is_one_sentence(tmp_path):
 @pytest.mark.parametrize(
     ("flag", "told"),
     [
-        ("--radius=-5", "--radius is '-5'; every one has to be at least 1e-06."),
+        ("--radius=-5", "--radius is '-5'; each has to be at least 1e-06."),
         ("--output_dir=/proc/nope", "/proc/nope cannot be used: No such file or directory. Choose another directory, "),
     ],
 )

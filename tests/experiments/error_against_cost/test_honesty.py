@@ -66,7 +66,7 @@ def test_a_learning_rate_is_refused_by_name():
     lr = {"lr": tf.constant(r.rate, tf.float64)}
     gradient, says = honesty.listen(honesty.ridge_problem(r, 5), tf.zeros(5, tf.float64), lr)
     assert np.isnan(gradient)
-    assert "'lr' does not act on the solution" in says
+    assert "'lr' does not affect the solution" in says
 
 
 def test_rows_of_missing_peers_say_so(monkeypatch):
