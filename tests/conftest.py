@@ -14,11 +14,20 @@ BUDGETS = Path(__file__).parent.parent / "CONTRIBUTING.md"  # | `tests/core` | 6
 SECONDS: collections.Counter[str] = collections.Counter()
 
 
-def pytest_configure() -> None:
-    """On a GPU: memory as it is needed, for several processes, and products as exact as NumPy's."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Settings of TensorFlow.
+
+    On a GPU: memory as it is needed, for several processes, and products as exact as NumPy's. For the quick tests: no
+    optimisation of graphs, which takes a quarter of their time and which `make check-all` has.
+    """
     if shutil.which("nvidia-smi"):
         os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
         importlib.import_module("tensorflow").config.experimental.enable_tensor_float_32_execution(False)
+    if config.option.markexpr == "not slow" and (
+        hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None)
+    ):
+        options = {"disable_meta_optimizer": True}
+        importlib.import_module("tensorflow").config.optimizer.set_experimental_options(options)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
