@@ -17,7 +17,7 @@ def problem(steps, m=3):
 
 
 @pytest.mark.parametrize(
-    ("peaks", "kept", "fixed"),
+    ("peaks", "state_bytes", "fixed"),
     [((3e6, 10e6), 1e5, 2.8e6), ((3e6, 18e6), 2e5, 3.6e6), ((5e6, 4e6), 2e5, 0.0), ((0, 0), 2e5, 0.0)],
     ids=["half of the state", "more than the state", "noise", "not reported"],
 )
