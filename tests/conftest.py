@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import graphs
+
 BUDGETS = Path(__file__).parent.parent / "CONTRIBUTING.md"  # | `tests/core` | 60 |
 SECONDS: collections.Counter[str] = collections.Counter()
 
@@ -26,8 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr == "not slow" and (
         hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None)
     ):
-        options = {"disable_meta_optimizer": True}
-        importlib.import_module("tensorflow").config.optimizer.set_experimental_options(options)
+        graphs.plain()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -154,8 +154,8 @@ def test_the_best_by_any_number_of_the_history(key):
     ("settings", "reason"),
     [
         ({"metrics": lambda state, hypers, k: {}}, "metrics is a function of the state"),
-        ({"stop": lambda history: False}, "stop is asked"),
-        ({"limit": lambda history: 1e9}, "limit is asked"),
+        ({"stop": lambda history: False}, "stop is called"),
+        ({"limit": lambda history: 1e9}, "limit is called"),
         ({"callbacks": [type("Mine", (), {"on_hyper_iteration": lambda *_: None})()]}, "callbacks has Mine, without"),
         ({"best_by": "seconds"}, "best_by is 'seconds'"),
         ({"optimizer": rf.HyperUpdate(lambda h: (), lambda g, s, h: ({n: h[n].numpy() for n in h}, s))}, "cannot be traced"),

@@ -38,9 +38,9 @@ def asked(case, seconds=0.3):
 @pytest.mark.parametrize("name", bilevel_methods.METHODS)
 def test_every_method_goes_down_on_quadratics(quadratics, name):
     settings = {"single loop, batches": (0.1, 1.0), "single loop, all examples": (1.0,)}.get(name, (0.3,))
-    (curve,) = bilevel_methods.METHODS[name].curves(asked(quadratics), [settings])
+    (curve,) = bilevel_methods.METHODS[name].curves(asked(quadratics, 1.0), [settings])  # a busy machine may pause for 0.3
     assert curve[-1]["value"] < curve[0]["value"] / 4
-    assert curve[-1]["seconds"] >= 0.3
+    assert curve[-1]["seconds"] >= 1.0
 
 
 def test_half_of_the_labels_are_drawn_anew_and_weights_of_batches_are_those_of_their_digits():
