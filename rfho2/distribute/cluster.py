@@ -79,9 +79,8 @@ def initialize(devices: int = 1) -> int:
             before = signal.getsignal(signal.SIGTERM)
             dtensor.initialize_accelerator_system(num_logical_cpu_devices=devices)
             if threading.current_thread() is threading.main_thread():
-                signal.signal(
-                    signal.SIGTERM, before or signal.SIG_DFL
-                )  # TensorFlow has replaced the handler by one that ignores the signal
+                # TensorFlow has replaced the handler by one that ignores the signal.
+                signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
         elif devices > 1:
             (cpu,) = tf.config.list_physical_devices("CPU")
             tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * devices)
