@@ -20,7 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Settings of TensorFlow.
 
     On a GPU: memory as it is needed, for several processes, and products as exact as NumPy's. For the quick tests: no
-    optimisation of graphs, which takes a quarter of their time and which `make check-all` has.
+    optimisation of graphs, which takes time and which `make check-all` has.
     """
     if shutil.which("nvidia-smi"):
         os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")

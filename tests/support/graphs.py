@@ -1,4 +1,4 @@
-"""Graphs that TensorFlow does not optimise: quick tests trace many, and optimising them takes a quarter of their time."""
+"""Graphs that TensorFlow does not optimise: quick tests trace many, and optimising takes up to a quarter of their time."""
 
 import os
 
