@@ -41,7 +41,7 @@ def differences(rows: Sequence[Row], kind: str, name: str, average: str) -> np.n
     return each[0] - each[1]
 
 
-def figures(config: Config, rows: Sequence[Row], output: Path) -> dict[str, plt.Figure]:
+def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
     """For each kind of hypers, the validation error on fresh seeds of each repetition, relative to the average's."""
     average = average_name(config)
     figure, axes = plt.subplots(1, len(KINDS), figsize=(11, 3.2), sharey=True, layout="constrained")

@@ -24,7 +24,7 @@ def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
     return {"table.md": "\n".join([*texts, *([budget_table(limited)] if limited else []), seconds(rows)])}
 
 
-def figures(config: Config, rows: Sequence[Row], output: Path) -> dict[str, plt.Figure]:
+def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
     """F1 against the number of trusted digits."""
     flagged = flagged_rows(rows)
     return {"f1": drawn(flagged)} if flagged else {}
@@ -108,12 +108,7 @@ STUDY = Study(
     "cleaning_compared",
     "Hyper-cleaning, and what users do instead",
     "Trusted digits that are few, different or unbalanced: who finds the wrong labels?",
-    Config,
-    PRESETS,
-    units,
-    compute,
-    tables,
-    figures,
+    Config, PRESETS, units, compute, tables, figures,
     {
         "table.md": Caption("F1 of the labels suspected, and accuracies of models of the others; means over seeds"),
         "f1.png": Caption("F1 against the number of trusted digits", always=False),
@@ -121,4 +116,4 @@ STUDY = Study(
     results,
     preset_help="full: three seeds; quick: 500 digits and few iterations.",
     workers=os.cpu_count() or 1,
-)
+)  # fmt: skip

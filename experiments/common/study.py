@@ -51,7 +51,7 @@ class Study(NamedTuple):
         until it wants no more.
       compute: (unit, output folder) -> the row of the unit, which has the unit's name as "unit"; a function of a module.
       tables: (config, results, output folder) -> texts by the names of their files; they are also printed.
-      figures: (config, results, output folder) -> figures by the names of their files, without suffix.
+      figures: (config, results) -> figures by the names of their files, without suffix.
       captions: of the files, in the order of the page.
       results: (config, rows) -> what results.json, tables and figures are made from; the rows themselves by default. If
         there are none yet, nothing else is written.
@@ -70,7 +70,7 @@ class Study(NamedTuple):
     units: Callable[[Any, Sequence[Row]], Iterable[Unit]]
     compute: Callable[[Any, Path], Row]
     tables: Callable[[Any, list[Row], Path], Mapping[str, str]]
-    figures: Callable[[Any, list[Row], Path], Mapping[str, plt.Figure]]
+    figures: Callable[[Any, list[Row]], Mapping[str, plt.Figure]]
     captions: Mapping[str, Caption]
     results: Callable[[Any, list[Row]], list[Row]] = lambda config, rows: rows
     recorded: Callable[[list[Row]], list[Row]] = lambda results: results
@@ -131,6 +131,6 @@ def write(study: Study, config: Any, rows: list[Row], output: Path) -> str:
     tables = study.tables(config, results, output)
     for name, text in tables.items():
         write_text(output / name, text)
-    for name, figure in study.figures(config, results, output).items():
+    for name, figure in study.figures(config, results).items():
         save_figure(figure, output / name)
     return "\n".join([*tables.values(), f"Written to {output}."])

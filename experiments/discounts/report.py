@@ -82,7 +82,7 @@ def conclusion(rows: Sequence[Row]) -> str:
     )
 
 
-def figures(config: Config, rows: Sequence[Row], output: Path) -> dict[str, plt.Figure]:
+def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
     """Learning rate and validation loss along the trainings of the first seed, one column for each problem."""
     problems = groups(rows, "problem")
     figure, axes = plt.subplots(2, len(problems), figsize=(4.5 * len(problems), 7), layout="constrained", sharex="col")
@@ -107,12 +107,7 @@ STUDY = Study(
     "discounts",
     "How far a hypergradient looks back",
     "Discounts of the sensitivity in real time, with and without carry, compared by validation loss.",
-    Config,
-    PRESETS,
-    units,
-    compute,
-    tables,
-    figures,
+    Config, PRESETS, units, compute, tables, figures,
     {
         "table.md": Caption("Validation loss and test accuracy; means over seeds ± half the range"),
         "changes.md": Caption("Changes of the validation loss relative to discount 1 with carry, in per cent"),
@@ -120,4 +115,4 @@ STUDY = Study(
     },
     recorded=lambda rows: without(rows, "values", "rates"),
     preset_help="full: four discounts, three seeds on digits, two on phones; quick: carry or not, short.",
-)
+)  # fmt: skip

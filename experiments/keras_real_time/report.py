@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -30,7 +29,7 @@ def table(rows: Sequence[Row]) -> str:
     return str(made)
 
 
-def figures(config: Config, rows: Sequence[Row], output: Path) -> dict[str, plt.Figure]:
+def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
     """The learning rate and the validation loss against training steps, for the first seed."""
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
     for row in where(rows, seed=config.seeds[0]):
@@ -52,12 +51,7 @@ STUDY = Study(
     "keras_real_time",
     "A Keras model in real time",
     "A CNN is trained once from a bad learning rate, compared with the best of many random trials.",
-    Config,
-    PRESETS,
-    units,
-    compute,
-    lambda config, rows, output: {"table.md": table(rows)},
-    figures,
+    Config, PRESETS, units, compute, lambda config, rows, output: {"table.md": table(rows)}, figures,
     {
         "table.md": Caption("Test accuracy and seconds of each method; means over seeds"),
         "learning_rates.png": Caption("Learning rate and validation loss while the CNN trains"),
@@ -66,4 +60,4 @@ STUDY = Study(
     recorded=lambda rows: without(rows, "run", "way"),
     timing=("seconds", "ratio"),
     check=check,
-)
+)  # fmt: skip

@@ -115,7 +115,7 @@ def conclusion(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def figures(config: Config, rows: Sequence[Row], output: Path) -> dict[str, plt.Figure]:
+def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
     """Learning rates and validation losses of the tuner with the first seed, one column for each task."""
     tasks, optimizers = distinct(rows, "task"), distinct(rows, "optimizer")
     shape = (2 * len(optimizers), len(tasks))
@@ -139,12 +139,7 @@ STUDY = Study(
     "keras_tasks",
     "Ten Keras tasks",
     "The learning rate of small models of many kinds is tuned while they train, compared with what users do otherwise.",
-    Config,
-    PRESETS,
-    units,
-    compute,
-    tables,
-    figures,
+    Config, PRESETS, units, compute, tables, figures,
     {
         "scores.md": Caption("Test scores in per cent; means over seeds"),
         "differences.md": Caption("Differences of test scores ± standard errors, and times"),
@@ -153,4 +148,4 @@ STUDY = Study(
     lambda config, rows: rows if config.tuner else [],
     recorded=lambda rows: without(rows, "way"),
     preset_help="development: five tasks; frozen: the other five; quick: two tasks for two epochs.",
-)
+)  # fmt: skip

@@ -48,13 +48,8 @@ STUDY = Study(
     "label_cleaning",
     "Wrong labels, with few or many trusted ones",
     "Learned weights and refits find wrong labels, compared with what users do otherwise.",
-    Config,
-    PRESETS,
-    units,
-    compute,
-    tables,
-    lambda config, rows, output: {},
+    Config, PRESETS, units, compute, tables, lambda config, rows: {},
     {"table.md": Caption("F1 of the labels suspected, and means for each number of trusted examples")},
     results,
     preset_help="full: two data sets, two models each; quick: few examples of one data set.",
-)
+)  # fmt: skip

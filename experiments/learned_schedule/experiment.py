@@ -6,7 +6,6 @@ The protocol, fixed before the run, is in docs/experiments/learned_schedule.md.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +16,8 @@ import tensorflow as tf
 
 import rfho2 as rf
 from experiments.averaged_seeds.problem import Seeds
-from experiments.common.config import setting
+from experiments.common import pool
+from experiments.common.config import described, setting
 from experiments.common.pool import Row
 from experiments.learned_schedule import problems, schedules
 from experiments.learned_schedule.problems import Case
@@ -70,8 +70,7 @@ class Unit(NamedTuple):
     @property
     def name(self) -> str:
         """Identifies the unit."""
-        kept = {**dataclasses.asdict(self.config), "problems": None, "methods": None, "splits": None}
-        settings = ", ".join(f"{key} {value}" for key, value in kept.items() if value is not None)
+        settings = described(self.config, "problems", "methods", "splits")
         return f"{self.problem}, split {self.split}, {self.method}; {settings}"
 
 
@@ -98,7 +97,7 @@ def compute(unit: Unit, output: Path) -> Row:
     if method == LEARNED:
         start, _ = best_of(config.trials, schedules.constant, config.steps, errors, _rng(unit.split, "constant"))
         seconds = time.perf_counter() - began
-        result = learn(config, case, start, output / "checkpoints" / hashlib.sha256(unit.name.encode()).hexdigest()[:16])
+        result = learn(config, case, start, pool.checkpoints(unit, output))
         schedule, history = result.hypers["schedule"].numpy(), [row["value"] for row in result.history]
         seconds += result.history[-1]["seconds"]  # also those before it was stopped
     else:

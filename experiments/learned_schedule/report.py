@@ -23,7 +23,7 @@ def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
     return {"table.md": table(rows)}
 
 
-def figures(config: Config, rows: Sequence[Row], output: Path) -> dict[str, plt.Figure]:
+def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
     """The schedules."""
     return {"schedules": drawn(rows)}
 
@@ -32,21 +32,25 @@ def table(rows: Sequence[Row]) -> str:
     """Means over splits and fresh seeds; what the smoothed learned schedule has less, with intervals over the splits."""
     titles = ["problem", "schedule", "tuned for seconds", "validation loss", "test loss", "test accuracy, %"]
     made = Table(*titles, "learned, smoothed, minus it: test loss", "test accuracy, points")
-    for problem, method in sorted(
-        distinct(rows, "problem", "method"), key=lambda pair: distinct(rows, "problem").index(pair[0])
-    ):
-        learned, scores = by_split(rows, problem, SMOOTHED), by_split(rows, problem, method)
-        taken = mean(where(rows, problem=problem, method=method), "seconds")
-        gains = []
-        for key, factor, places in (("test_loss", 1, 4), ("test", 100, 2)):
-            if method == SMOOTHED or not len(learned[key]):
-                gains.append("-")
-                continue
-            gain, half = interval(factor * (learned[key] - scores[key]))
-            gains.append(f"{gain:+.{places}f}" + ("" if np.isnan(half) else f" ± {half:.{places}f}"))
-        losses = [f"{scores[key].mean():.4f}" for key in ("validation", "test_loss")]
-        made.add(problem, method, f"{taken:.0f}", *losses, f"{100 * scores['test'].mean():.2f}", *gains)
+    for problem in distinct(rows, "problem"):
+        learned = by_split(rows, problem, SMOOTHED)
+        for method in distinct(where(rows, problem=problem), "method"):
+            scores, taken = by_split(rows, problem, method), mean(where(rows, problem=problem, method=method), "seconds")
+            losses = [f"{scores[key].mean():.4f}" for key in ("validation", "test_loss")]
+            gains = ["-", "-"]
+            if method != SMOOTHED and len(learned["test"]):
+                gains = [
+                    gain(learned["test_loss"] - scores["test_loss"], 4),
+                    gain(100 * (learned["test"] - scores["test"]), 2),
+                ]
+            made.add(problem, method, f"{taken:.0f}", *losses, f"{100 * scores['test'].mean():.2f}", *gains)
     return str(made)
+
+
+def gain(differences: np.ndarray, places: int) -> str:
+    """The mean difference ± half a 95 % interval; the mean alone of one split."""
+    centre, half = interval(differences)
+    return f"{centre:+.{places}f}" + ("" if np.isnan(half) else f" ± {half:.{places}f}")
 
 
 def by_split(rows: Sequence[Row], problem: str, method: str) -> dict[str, np.ndarray]:
@@ -83,12 +87,7 @@ STUDY = Study(
     "learned_schedule",
     "A learning rate for each step",
     "Thousands of learning rates learned by hypergradients, beside schedules drawn by hand.",
-    Config,
-    PRESETS,
-    units,
-    compute,
-    tables,
-    figures,
+    Config, PRESETS, units, compute, tables, figures,
     {
         "table.md": Caption("Losses and accuracies on fresh seeds; paired differences ± half a 95 % interval"),
         "schedules.png": Caption("The schedules, and validation loss while the learned one was learned"),
@@ -96,4 +95,4 @@ STUDY = Study(
     results,
     preset_help="full: 2,000 steps; quick: 100.",
     workers=1,
-)
+)  # fmt: skip

@@ -44,7 +44,7 @@ def _with_interval(mean: float, half: float) -> str:
     return f"{mean:.3f} ± {half:.3f}"
 
 
-def figures(config: Config, rows: Sequence[Row], output: Path) -> dict[str, plt.Figure]:
+def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
     """For each number of points, one test task with the curves that were learned, and the errors against steps."""
     columns = len(config.shots)
     figure, axes = plt.subplots(2, columns, figsize=(5.5 * columns, 8), sharey="row", squeeze=False, layout="constrained")

@@ -61,7 +61,7 @@ def calibration_table(results: Sequence[Row]) -> str:
     return str(made)
 
 
-def figures(config: Config, results: Sequence[Row], output: Path) -> dict[str, plt.Figure]:
+def figures(config: Config, results: Sequence[Row]) -> dict[str, plt.Figure]:
     """Validation errors, mean weights and F1 against epochs, and the last weights, all of the first seed."""
     rows = {row["method"]: row for row in where(compared(results), seed=config.seeds[0])}
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13.5, 4.2), layout="constrained")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from experiments.averaged_seeds import report as averaged_seeds
 from experiments.benchmarks import peers
 from experiments.cleaning_compared import report as cleaning_compared
-from experiments.common.study import Study
+from experiments.common.study import Caption, Study
 from experiments.complexity import slopes
 from experiments.discounts import report as discounts
 from experiments.keras_real_time import report as keras_real_time
@@ -24,27 +24,13 @@ from experiments.warm_cleaning import report as warm_cleaning
 Content = dict[str, Any]
 
 
-class Piece(NamedTuple):
-    """A file of an experiment.
-
-    Attributes:
-      name: its name, where * stands for a method.
-      caption: its caption, where {} stands for that method.
-      always: whether every run writes it.
-    """
-
-    name: str
-    caption: str
-    always: bool = True
-
-
 class Experiment(NamedTuple):
     """How to show the results of a binary.
 
     Attributes:
       name: the name of the module.
       title, what: the heading of its chapter, and a sentence about it.
-      pieces: tables and figures in their order.
+      captions: of tables and figures, by the names of their files, in their order.
       table, caption: a table of its results, for a binary that writes none, and the caption of that table.
       file: the file that has its results.
       flags: the flags of the suggested command.
@@ -53,7 +39,7 @@ class Experiment(NamedTuple):
     name: str
     title: str
     what: str
-    pieces: tuple[Piece, ...] = ()
+    captions: Mapping[str, Caption] = {}
     table: Callable[[Content], str] | None = None
     caption: str = ""
     file: str = "results.json"
@@ -61,8 +47,7 @@ class Experiment(NamedTuple):
 
 
 def _of(study: Study) -> Experiment:
-    pieces = tuple(Piece(name, *caption) for name, caption in study.captions.items())
-    return Experiment(study.name, study.title, study.about, pieces, flags=" --preset=quick")
+    return Experiment(study.name, study.title, study.about, study.captions, flags=" --preset=quick")
 
 
 def settings_table(content: Content) -> str:
@@ -95,49 +80,53 @@ EXPERIMENTS = (
     Experiment(
         "data_hyper_cleaning", "Data hyper-cleaning (paper, 5.1)",
         "Half of the training digits have a wrong label. One weight per digit, tuned on clean ones, tells which.",
-        (
-            Piece("table_1.md", "Table 1: test accuracy, and F1 of the discarded digits; means over seeds ± half the range"),
-            Piece("figure_2.png", "Figure 2: accuracies, and digits discarded, corrupted and clean, by hyper-iterations"),
-            Piece("discarded_first.png", "The digits that were discarded first, with their given and their true label"),
-        ),
+        {
+            "table_1.md": Caption(
+                "Table 1: test accuracy, and F1 of the discarded digits; means over seeds ± half the range"
+            ),
+            "figure_2.png": Caption("Figure 2: accuracies, and digits discarded, corrupted and clean, by hyper-iterations"),
+            "discarded_first.png": Caption("The digits that were discarded first, with their given and their true label"),
+        },
         flags=" --preset=quick",
     ),
     Experiment(
         "hyper_cleaning_settings", "Settings of data hyper-cleaning",
         "How F1 depends on inner steps, learning rates and the number of hyper-iterations.",
-        (Piece("settings.png", "F1 along each run; one setting is varied at a time, the thick line is the default"),),
+        {"settings.png": Caption("F1 along each run; one setting is varied at a time, the thick line is the default")},
         settings_table, "F1 of the discarded digits for each setting, the others at their defaults",
     ),
     _of(task_difficulty.STUDY),
     Experiment(
         "task_interactions", "Learning task interactions (paper, 5.2)",
         "Few examples of each class: a matrix C, tuned on a few others, tells which classes should be alike.",
-        (
-            Piece("table_2.md", "Table 2: accuracy ± standard deviation; paired differences ± half a 95 % interval"),
-            Piece("table_4.md", "Table 4: the same for output kernel learning", False),
-            Piece("edges_*.md", "{}: interactions inside and across animals and vehicles", False),
-            Piece("figure_3.png", "Figure 3: interactions learned by HMTL-S, as edges between the classes", False),
-            Piece("graph_*.png", "{}: the interactions learned, as edges between the classes", False),
-            Piece("heat_map_*.png", "{}: the matrix C, mean over the splits", False),
-        ),
+        {
+            "table_2.md": Caption("Table 2: accuracy ± standard deviation; paired differences ± half a 95 % interval"),
+            "table_4.md": Caption("Table 4: the same for output kernel learning", always=False),
+            "edges_*.md": Caption("{}: interactions inside and across animals and vehicles", always=False),
+            "figure_3.png": Caption("Figure 3: interactions learned by HMTL-S, as edges between the classes", always=False),
+            "graph_*.png": Caption("{}: the interactions learned, as edges between the classes", always=False),
+            "heat_map_*.png": Caption("{}: the matrix C, mean over the splits", always=False),
+        },
         flags=" --preset=quick",
     ),
     _of(speech_settings.STUDY),
     Experiment(
         "phone_classification", "Phone classification in real time (paper, 5.3)",
         "Learning rate, momentum and the weight of a secondary task are tuned during a single training.",
-        (
-            Piece("table_3.md", "Table 3: accuracy on frames of the test speakers, of the best and of the last state"),
-            Piece("comparisons.md", "Paired differences of test accuracy, ± half a 95 % interval; each fold counts once"),
-            Piece("table_5.md", "Table 5: best validation accuracy within fractions of the budget, and test accuracy"),
-            Piece("figure_4.png", "Figure 4: RTHO-NT: accuracies, validation error and hyperparameters as it trains", False),
-            Piece("figure_4_*.png", "{}: accuracies, validation error and hyperparameters as it trains", False),
-        ),
+        {
+            "table_3.md": Caption("Table 3: accuracy on frames of the test speakers, of the best and of the last state"),
+            "comparisons.md": Caption("Paired differences of test accuracy, ± half a 95 % interval; each fold counts once"),
+            "table_5.md": Caption("Table 5: best validation accuracy within fractions of the budget, and test accuracy"),
+            "figure_4.png": Caption(
+                "Figure 4: RTHO-NT: accuracies, validation error and hyperparameters as it trains", always=False
+            ),
+            "figure_4_*.png": Caption("{}: accuracies, validation error and hyperparameters as it trains", always=False),
+        },
     ),
     Experiment(
         "real_time_digits", "Real time on digits",
         "Learning rate, momentum and L2 weight start at 0 and are tuned while a network learns digits.",
-        (Piece("curves.png", "Accuracies, validation error and hyperparameters against training steps"),),
+        {"curves.png": Caption("Accuracies, validation error and hyperparameters against training steps")},
         digits_table, "At the end of the training",
     ),
     _of(keras_real_time.STUDY),
@@ -148,10 +137,10 @@ EXPERIMENTS = (
     Experiment(
         "complexity", "What a hypergradient costs (paper, Appendix A)",
         "Seconds against the number of hypers, memory against the number of weights.",
-        (
-            Piece("table.md", "Seconds and peak memory of one hypergradient; the paper used other hardware"),
-            Piece("figure_a.png", "Seconds against hypers, and peak memory against weights"),
-        ),
+        {
+            "table.md": Caption("Seconds and peak memory of one hypergradient; the paper used other hardware"),
+            "figure_a.png": Caption("Seconds against hypers, and peak memory against weights"),
+        },
         flags=" --preset=quick",
     ),
     Experiment(
@@ -167,12 +156,12 @@ EXPERIMENTS = (
     Experiment(
         "error_against_cost", "Error against cost",
         "How near each method comes to the hypergradient at the solution, in which time and memory, beside other libraries.",
-        (
-            Piece("table.md", "Relative error, seconds and memory; linear solvers alone; what was aimed at"),
-            Piece("error_against_seconds.png", "Relative error against seconds"),
-            Piece("error_against_memory.png", "Relative error against memory"),
-            Piece("honesty.md", "What libraries return without a word, and what rfho2 says"),
-        ),
+        {
+            "table.md": Caption("Relative error, seconds and memory; linear solvers alone; what was aimed at"),
+            "error_against_seconds.png": Caption("Relative error against seconds"),
+            "error_against_memory.png": Caption("Relative error against memory"),
+            "honesty.md": Caption("What libraries return without a word, and what rfho2 says"),
+        },
         flags=" --preset=quick",
     ),
     Experiment(

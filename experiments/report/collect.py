@@ -38,7 +38,7 @@ def collect(root: Path) -> list[Found]:
 def find(root: Path) -> Iterator[tuple[Path, str | None]]:
     """Directories with results, and the file that has them; None if that is missing, for example during a run."""
     special = [e.file for e in EXPERIMENTS if e.file != "results.json"]
-    patterns = [piece.name for e in EXPERIMENTS for piece in e.pieces]
+    patterns = [name for e in EXPERIMENTS for name in e.captions]
     for directory, inner, files in os.walk(root):
         begun = not INTERNAL.isdisjoint(inner) or "measurements.json" in files
         inner[:] = sorted(set(inner) - INTERNAL)
@@ -90,7 +90,7 @@ def experiment_of(directory: Path, file: str | None, content: Content) -> Experi
     written = content.get("experiment") or _named_by_command(directory)
     signs: list[Callable[[Experiment], bool]] = [
         lambda e: e.name == written,
-        lambda e: any(piece.always and (directory / piece.name).exists() for piece in e.pieces),
+        lambda e: any(caption.always and (directory / name).exists() for name, caption in e.captions.items()),
         lambda e: any(name.startswith(e.name) for name in directory.absolute().parts[-2:]),
     ]
     special = [e for e in EXPERIMENTS if e.file == file != "results.json"]
@@ -126,13 +126,13 @@ def pieces(directory: Path, experiment: Experiment, content: Content, finished: 
     left = sorted(present | {f"{path.stem}.png" for path in directory.glob("*.pdf")})  # each .pdf has a .png beside it
     rows = [row for row in content.get("results", []) if isinstance(row, dict)]
     methods = {slug(str(row.get("method"))): str(row.get("method")) for row in rows}
-    for piece in experiment.pieces:
-        matching = [name for name in left if fnmatchcase(name, piece.name)]
+    for pattern, caption in experiment.captions.items():
+        matching = [name for name in left if fnmatchcase(name, pattern)]
         left = [name for name in left if name not in matching]
-        for name in matching or ([piece.name] if piece.always and finished else []):
-            before, _, after = piece.name.partition("*")
+        for name in matching or ([pattern] if caption.always and finished else []):
+            before, _, after = pattern.partition("*")
             star = name.removeprefix(before).removesuffix(after)
-            yield load(directory / name, piece.caption.format(methods.get(star, star)))
+            yield load(directory / name, caption.text.format(methods.get(star, star)))
     yield from (load(directory / name, name) for name in left)
 
 

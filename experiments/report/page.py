@@ -18,7 +18,7 @@ def write(root: Path, output: Path) -> str:
     """Writes the page; returns what is broken on it, and where it is."""
     results = collect(root)
     if not results:
-        commands = "; ".join(suggested(e, root) for e in EXPERIMENTS if e.pieces)
+        commands = "; ".join(suggested(e, root) for e in EXPERIMENTS if e.captions)
         raise DataError(f"--results is {root}, where no experiment has written anything; these would: {commands}")
     if output.is_dir():
         raise DataError(f"--output is {output}, which is a directory; give a file, for example {output / 'report.html'}.")
@@ -27,7 +27,7 @@ def write(root: Path, output: Path) -> str:
     except OSError as error:
         raise DataError(f"--output is {output}, which cannot be written ({error.strerror}); give another file.") from None
     notes = [f"{r.entry.place}: {block.text}\n" for r in results for block in r.entry.blocks if isinstance(block, Note)]
-    experiments = {r.experiment for r in results}
+    experiments = {r.experiment.title for r in results}
     return f"{''.join(notes)}Written to {output}: {len(results)} results of {len(experiments)} experiments."
 
 

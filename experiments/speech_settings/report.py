@@ -31,7 +31,7 @@ def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
     return {"tables.md": "\n".join(texts)}
 
 
-def figures(config: Config, rows: Sequence[Row], output: Path) -> dict[str, plt.Figure]:
+def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
     """What the parts allow."""
     grid, sizes = where(rows, part="grid"), where(rows, part="sizes")
     return ({"grid": drawn_grid(grid)} if grid else {}) | ({"sizes": drawn_sizes(sizes)} if sizes else {})
@@ -129,12 +129,7 @@ STUDY = Study(
     "speech_settings",
     "Real time on speech: settings and the amount of speech",
     "How phone classification in real time depends on its settings, beside other ways to train.",
-    Config,
-    PRESETS,
-    units,
-    compute,
-    tables,
-    figures,
+    Config, PRESETS, units, compute, tables, figures,
     {
         "tables.md": Caption("Validation accuracies of the grid; test accuracies of all ways; each fold counts once"),
         "grid.png": Caption("Learning rates and validation accuracies with our settings and the paper's", always=False),
@@ -143,4 +138,4 @@ STUDY = Study(
     results,
     preset_help="full: the tables; quick: four speakers and 40 steps.",
     workers=1,
-)
+)  # fmt: skip

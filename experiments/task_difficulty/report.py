@@ -47,7 +47,7 @@ def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
     return {"tables.md": "\n".join(text for text in texts if text)}
 
 
-def figures(config: Config, rows: Sequence[Row], output: Path) -> dict[str, plt.Figure]:
+def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
     """The gains against difficulty."""
     gains = where(rows, part="gains")
     return {"gains": drawn_gains(gains, calibrations(rows)["cifar10"])} if gains else {}
@@ -180,12 +180,7 @@ STUDY = Study(
     "task_difficulty",
     "Task interactions at the paper's level of difficulty",
     "Weaker features, other numbers of examples, and whether the learned interactions agree with known groups.",
-    Config,
-    PRESETS,
-    units,
-    compute,
-    tables,
-    figures,
+    Config, PRESETS, units, compute, tables, figures,
     {
         "tables.md": Caption("Accuracies, paired differences ± half a 95 % interval, and groups of classes"),
         "gains.png": Caption("What learning interactions gains, against the accuracy of STL", always=False),
@@ -194,4 +189,4 @@ STUDY = Study(
     preset_help="paper: everything; quick: two splits, ten hyper-iterations.",
     workers=os.cpu_count() or 1,
     check=check,
-)
+)  # fmt: skip

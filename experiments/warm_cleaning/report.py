@@ -33,7 +33,7 @@ def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
     return {"table.md": str(table)}
 
 
-def figures(config: Config, rows: Sequence[Row], output: Path) -> dict[str, plt.Figure]:
+def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
     """The validation error in the run against updates, for the first L2 weight and seed."""
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     for row in where(rows, l2=config.l2[0], seed=config.seeds[0]):

@@ -90,7 +90,7 @@ def test_tables_have_all_scenarios_and_bounds_never_win(tmp_path):
     assert "| half wrong | 50 | 90.00 | **80.00** | 70.00 |" in text
     assert "| half wrong | +0.105 ± 0.064 |" in text
     assert "| 100 | 60.00 (50%) |" in text
-    (figure,) = report.figures(Config(), results, tmp_path).values()
+    (figure,) = report.figures(Config(), results).values()
     assert [axis.get_title() for axis in figure.axes] == ["half wrong"]
 
 

@@ -52,7 +52,7 @@ def tables(config, rows, output):
 
 STUDY = Study(
     "example", "An example", "What it is about.", Config, {"full": Config(), "quick": Config((0,))}, units, compute, tables,
-    lambda config, rows, output: {"scores": plt.figure()}, {"table.md": Caption("Scores")},
+    lambda config, rows: {"scores": plt.figure()}, {"table.md": Caption("Scores")},
     lambda config, rows: rows if len(rows) > 1 else [], lambda rows: without(rows, "curve"), timing=("seconds",),
 )  # fmt: skip
 

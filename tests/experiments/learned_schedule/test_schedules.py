@@ -81,7 +81,7 @@ def test_a_unit_is_a_row_and_the_table_compares_with_the_smoothed_schedule(tmp_p
     assert len(rows[1]["history"]) == 2
     assert list(tmp_path.glob("checkpoints/*/ckpt-*"))  # so that a long one can be stopped and go on
     assert "| CIFAR features, MLP | cosine |" in report.tables(config, rows, tmp_path)["table.md"]
-    assert len(report.figures(config, rows, tmp_path)["schedules"].axes) == 2
+    assert len(report.figures(config, rows)["schedules"].axes) == 2
 
 
 def test_a_training_that_failed_counts_as_guessing():

@@ -45,7 +45,7 @@ def test_the_grid_chooses_by_validation_and_everything_is_reported(tmp_path):
     assert "sample of TIMIT (about 1,600 training frames), 1,000 steps" in text
     assert "synthetic speech, 256 speakers (about 25,600 training frames), 4,000 steps" in text
     assert "| Delta 200, carry, discount 0.9 |" in text
-    assert list(report.figures(config, results, tmp_path)) == ["grid", "sizes"]
+    assert list(report.figures(config, results)) == ["grid", "sizes"]
 
 
 def test_settings_in_words():

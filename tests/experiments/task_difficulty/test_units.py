@@ -76,7 +76,7 @@ def test_every_part_runs_and_is_reported(tmp_path):
     (text,) = report.tables(config, results, tmp_path).values()
     assert ", 5 per class (2 splits) |" in text
     assert "Chosen R: 0.1 in 2." in text
-    assert list(report.figures(config, results, tmp_path)) == ["gains"]
+    assert list(report.figures(config, results)) == ["gains"]
 
 
 def test_only_what_is_needed_is_calibrated():
