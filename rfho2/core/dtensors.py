@@ -5,17 +5,20 @@
 - A graph with loops cannot be kept while another is lowered: `DTensorFunction`.
 - Small tensors of some dtypes count as constants, so that each new value is lowered again: `widened` converts them.
 - BiCGSTAB ends with a segmentation fault: `BROKEN_SOLVERS`.
+- A process that is silent for ten seconds is lost, and no argument of DTensor changes that: `silence_allowed`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from rfho2.core import nest
 from rfho2.core.types import Nest
@@ -40,6 +43,22 @@ def over_dtensors(active: bool = True) -> Iterator[None]:
         yield
     finally:
         _sharded.reset(token)
+
+
+@contextlib.contextmanager
+def silence_allowed(seconds: float) -> Iterator[None]:
+    """Processes that join inside this context may be silent for this long before TensorFlow declares them lost.
+
+    Heartbeats are sent twice in this time. With TensorFlow's ten seconds, a link that is down for five can cost a process:
+    its last heartbeat may be five seconds old by then, and TCP sends the next one again only 6.2 s after the first attempt.
+    """
+    joined = context.context()
+    configure = functools.partial(joined.configure_coordination_service, heartbeat_timeout_in_ms=round(1000 * seconds))
+    joined.configure_coordination_service = configure
+    try:
+        yield
+    finally:
+        del joined.configure_coordination_service
 
 
 def is_dtensor(leaf: Any) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
-from rfho2.core import errors
+from rfho2.core import dtensors, errors
 from rfho2.distribute import watchdog
 from rfho2.distribute.placement import gather, mesh
 
@@ -77,7 +77,8 @@ def initialize(devices: int = 1) -> int:
     try:
         if cluster.jobs:
             before = signal.getsignal(signal.SIGTERM)
-            dtensor.initialize_accelerator_system(num_logical_cpu_devices=devices)
+            with dtensors.silence_allowed(watchdog.PATIENCE):
+                dtensor.initialize_accelerator_system(num_logical_cpu_devices=devices)
             if threading.current_thread() is threading.main_thread():
                 # TensorFlow has replaced the handler by one that ignores the signal.
                 signal.signal(signal.SIGTERM, before or signal.SIG_DFL)

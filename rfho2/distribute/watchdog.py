@@ -55,7 +55,7 @@ def together() -> Iterator[None]:
     _under_way.append(time.monotonic())
     try:
         yield
-    except (tf.errors.UnavailableError, tf.errors.DeadlineExceededError) as error:  # after ten seconds of silence
+    except (tf.errors.UnavailableError, tf.errors.DeadlineExceededError) as error:  # after `PATIENCE` seconds of silence
         for process, lose in _losing:
             for lost in (number for number in named(str(error)) if number != process):
                 lose(lost)
