@@ -39,6 +39,7 @@ def test_on_a_gpu_products_with_few_columns_are_divided(monkeypatch):
     def pieces(rows, inner, columns, dtype=tf.float32):
         return ops._pieces(tf.TensorSpec((rows, inner), dtype), tf.TensorSpec((inner, columns), dtype))
 
+    monkeypatch.setattr(devices, "gpu", lambda: False)
     assert pieces(5000, 784, 10) == 1
     monkeypatch.setattr(devices, "gpu", lambda: True)
     assert (pieces(5000, 784, 10), pieces(784, 5000, 10), pieces(784, 20000, 10)) == (7, 40, 40)

@@ -87,7 +87,7 @@ def test_the_table_compares_with_the_average_pair_by_pair(tmp_path):
     assert lines[3] == expected
     assert lines[2].startswith("| one learning rate | nothing | - | - | 0.9000 |")
     assert "| 8 seeds | 40 | 0.4000 | 0.6000 | - |" in lines[4]
-    (figure,) = report.figures(Config(), rows(), tmp_path).values()
+    (figure,) = report.figures(Config(), rows()).values()
     for axis, kind in zip(figure.axes, KINDS, strict=True):
         assert axis.get_title() == kind
         np.testing.assert_allclose(axis.lines[0].get_xdata(), [0.03, 0.02, 0.01])

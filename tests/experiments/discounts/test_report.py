@@ -52,7 +52,7 @@ def test_the_default_changes_only_by_the_rule(factors, changed):
 def test_the_tables_and_the_figure(tmp_path):
     texts = report.tables(CONFIG, records(), tmp_path)
     assert f"| {next(iter(DIGITS))} | {CHALLENGER} | 1.697 ± 0.098 | 2.100 ± 0.100 | 50.00 ± 0.00 |" in texts["table.md"]
-    (figure,) = report.figures(CONFIG, records(), tmp_path).values()
+    (figure,) = report.figures(CONFIG, records()).values()
     assert [len(axis.lines) for axis in figure.axes] == [len(settings(CONFIG))] * 6
     assert figure.axes[0].lines[1].get_label() == str(CHALLENGER)
     plt.close(figure)

@@ -35,7 +35,7 @@ def test_each_method_has_a_row_and_the_control_does_not_move(rows, tmp_path):
     table = STUDY.tables(TINY, rows, tmp_path)["table.md"]
     assert table.count("\n") == 8
     assert "| 1.00 |" in table
-    (figure,) = STUDY.figures(TINY, rows, tmp_path).values()
+    (figure,) = STUDY.figures(TINY, rows).values()
     assert [len(line.get_ydata()) for line in figure.axes[0].lines] == [3, 3, 3, 6, 3]
 
 
