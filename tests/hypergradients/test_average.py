@@ -33,7 +33,7 @@ CASES = {  # name: (engine of a problem, problem)
     "chunked": lambda: rf.forward(problem(SEVERAL), chunk=2, jit_compile=False),
     "adam": lambda: rf.reverse(problem(dynamics=lambda loss, lr, mu: rf.adam(loss, lr, mu)), jit_compile=False),
 }
-QUICK = (("reverse", False), ("reverse", True), ("several", True))
+QUICK = (("reverse", False), ("several", True))
 cases = pytest.mark.parametrize(
     ("case", "together"),
     [
@@ -94,7 +94,7 @@ def straight_through(x):
     return tf.custom_gradient(lambda x: (tf.round(x), lambda upstream: 3 * upstream))(x)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=slow)], ids=["graph", "xla"])
 @pytest.mark.parametrize("method", [rf.reverse, pytest.param(rf.forward, marks=slow)], ids=["reverse", "forward"])
 def test_custom_gradients_survive_vectorisation(method, jit_compile):
     product = rf.fixed_product(tf.constant([[0.2], [1.3]], tf.float64))

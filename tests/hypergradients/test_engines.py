@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import rfho2 as rf
 from rfho2.hypergradients import engine as engine_module
-from tests.support.engines import every_engine, every_whole_engine
+from tests.support.engines import common_engines, common_whole_engines, every_engine, every_whole_engine
 from tests.support.problems import assert_agree, build, differences, response
 
 STEPS, RATE, START = 3, 0.25, 2.0
@@ -65,7 +65,7 @@ def with_shapes(batches):
     return rf.Problem(weighted, lambda w, hypers, batch: tf.reduce_sum(w**2), 2, lambda t, k: shaped(batches(t, k)))
 
 
-@every_engine
+@common_engines
 def test_xla_cannot_take_k_for_a_constant(method):
     """Otherwise it would compile again in every hyper-iteration of a problem that reads table[k]."""
     with pytest.raises(tf.errors.InvalidArgumentError, match="constant"):
@@ -82,13 +82,14 @@ def test_xla_cannot_take_k_for_a_constant(method):
     ],
     ids=["real_time", "one_step", "warm_implicit"],
 )
+@pytest.mark.slow
 def test_xla_cannot_take_k_or_t_for_a_constant_while_training_goes_on(make, which):
     engine = make(with_shapes(lambda t, k: k if which == "k" else t))
     with pytest.raises(tf.errors.InvalidArgumentError, match="constant"):
         engine(PARAMS, {"scale": [1.0, 1.0]})
 
 
-@every_whole_engine
+@common_whole_engines
 def test_the_driver_records_values_and_norms(method):
     tuner = rf.HyperOptimizer(method.make(problem(), jit_compile=False), rf.projected_adam(0.01))
     history = tuner.run(PARAMS, HYPERS, 2).history
@@ -103,7 +104,7 @@ def test_a_divergence_names_the_norms():
         tuner.run(tf.constant([START, START]), {"lr": 5.0, "scale": [1.0, 1.0]}, 1)
 
 
-@every_engine
+@common_engines
 def test_inputs_are_validated_on_the_way_in_only(method, monkeypatch):
     """`start` and `__call__` check and trace; `advance`, which runs at every hyper-iteration, does not."""
     probes, checks = [], []
@@ -126,7 +127,7 @@ def test_a_hyper_that_reaches_nothing_is_rejected(method):
         method.make(toy, jit_compile=False)(PARAMS, {**hypers, "lost": 1.0})
 
 
-@every_engine
+@common_engines
 def test_a_bare_call_warns_of_what_is_not_finite(method):
     loss = lambda w, hypers, batch: hypers["l2"] * tf.sqrt(w)  # noqa: E731
     rate, hypers = ("lr", {"lr": 0.1, "l2": 1.0}) if method.rates else (0.1, {"l2": 1.0})

@@ -11,15 +11,15 @@ from rfho2.hypergradients import sensitivity
 from tests.support.problems import assert_agree, build
 
 
-def test_chunks_give_what_reverse_gives():
-    """7 columns: one by one, an incomplete last chunk of separate and of vectorised columns, more than there are."""
+@pytest.mark.parametrize("chunk", [3, 5, *(pytest.param(chunk, marks=pytest.mark.slow) for chunk in (1, 99))])
+def test_chunks_give_what_reverse_gives(chunk):
+    """7 columns: an incomplete last chunk of separate and of vectorised columns, one by one, more than there are."""
     problem, params, hypers = build("quadratic", "momentum", steps=4)
     backwards = rf.reverse(problem, jit_compile=False)(params, hypers)
-    for chunk in (1, 3, 5, 99):
-        forwards = rf.forward(problem, chunk=chunk, jit_compile=False)(params, hypers)
-        assert forwards.value == backwards.value, chunk
-        tf.nest.map_structure(np.testing.assert_array_equal, forwards.state, backwards.state)
-        assert_agree(forwards.grads, backwards.grads, rtol=1e-10)
+    forwards = rf.forward(problem, chunk=chunk, jit_compile=False)(params, hypers)
+    assert forwards.value == backwards.value
+    tf.nest.map_structure(np.testing.assert_array_equal, forwards.state, backwards.state)
+    assert_agree(forwards.grads, backwards.grads, rtol=1e-10)
 
 
 @pytest.mark.slow
@@ -61,7 +61,12 @@ def sizes_of_chunks(monkeypatch, m, chunk):
 
 
 @pytest.mark.parametrize(
-    ("m", "chunk", "size"), [(64, None, 64), (65, None, 33), (1000, None, 63), (20, 7, 7), (20, 50, 20)]
+    ("m", "chunk", "size"),
+    [
+        (65, None, 33),
+        (20, 7, 7),
+        *(pytest.param(*m, marks=pytest.mark.slow) for m in ((64, None, 64), (1000, None, 63), (20, 50, 20))),
+    ],
 )
 def test_chunks_have_the_given_size_and_are_even_by_default(monkeypatch, m, chunk, size):
     assert sizes_of_chunks(monkeypatch, m, chunk) == {size}
@@ -85,6 +90,7 @@ def test_a_chunk_has_to_be_a_count():
         rf.forward(problem, chunk=0)
 
 
+@pytest.mark.slow
 def test_counts_from_numpy_are_counts():
     built, params, hypers = build("quadratic", "momentum")
     problem = rf.Problem(built.dynamics, built.objective, np.int64(4), built.batches, built.validation)
@@ -117,7 +123,7 @@ def test_columns_share_the_step_also_where_a_hyper_scales_the_loss():
 
 def test_few_columns_and_many_are_pushed_alike(monkeypatch):
     """By two tapes, and by an accumulator."""
-    built, params, hypers = build("tanh_network", "momentum", 4)
+    built, params, hypers = build("quadratic", "momentum", 4)
     few = rf.forward(built, jit_compile=False)(params, hypers)
     monkeypatch.setattr(sensitivity, "MAX_SEPARATE", 0)
     many = rf.forward(built, jit_compile=False)(params, hypers)
@@ -138,7 +144,7 @@ def test_a_step_whose_transposed_derivative_is_sparse():
     assert_agree(*pair, rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["cond", "loop"])
+@pytest.mark.parametrize("kind", [pytest.param("cond", marks=pytest.mark.slow), "loop"])
 def test_forward_mode_follows_control_flow_and_leaves_it_to_the_graph_where_xla_fails(kind):
     def bent(w):
         if kind == "cond":

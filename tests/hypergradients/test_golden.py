@@ -9,6 +9,7 @@ from rfho2.dynamics.base import gradient
 
 METHODS = [(method, jit) for method in (rf.reverse, rf.forward) for jit in (False, True)]
 IDS = [f"{method.__name__}-{'jit' if jit else 'graph'}" for method, jit in METHODS]
+GRAPHS_QUICK = [pytest.param(*pair, marks=pytest.mark.slow if pair[1] else ()) for pair in METHODS]
 
 
 def inner(p, hypers, batch):
@@ -29,7 +30,7 @@ def test_case_a(method, jit_compile):
     np.testing.assert_allclose(grads["mu"], -0.07654226, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("method", "jit_compile"), METHODS, ids=IDS)
+@pytest.mark.parametrize(("method", "jit_compile"), GRAPHS_QUICK, ids=IDS)
 def test_case_b(method, jit_compile):
     params = {"v1": tf.constant([1.0, 3]), "v2": tf.constant([[-1.0, -2], [1, 0]])}
     problem = rf.Problem(rf.momentum(inner, "eta", "mu"), outer, 10)
@@ -51,8 +52,8 @@ def test_case_c_hessian_vector_product():
     np.testing.assert_allclose(tape.gradient(g, x, v), 18 * x * v, rtol=1e-6)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("optimiser", ["gradient_descent", "momentum"])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("optimiser", ["gradient_descent", pytest.param("momentum", marks=pytest.mark.slow)])
 def test_appendix_c_first_real_time_hypergradient_at_rate_zero(optimiser, jit_compile):
     """With eta = 0 it is -grad E(w_0) . sum over s of grad J_s(w_0)."""
     rng, delta = np.random.default_rng(0), 5

@@ -20,9 +20,9 @@ METHODS = {
     ("method", "steps", "jit_compile"),
     [
         ("reverse", 1, False),  # fewer steps than one iteration takes
-        ("reverse", 10, False),  # two iterations
+        pytest.param("reverse", 10, False, marks=pytest.mark.slow),  # two iterations
         ("reverse", 23, False),  # four, and a remainder
-        ("reverse", 12, True),
+        pytest.param("reverse", 12, True, marks=pytest.mark.slow),
         ("truncated", 14, False),
         ("checkpointed", 13, False),
         ("windows", 11, False),

@@ -7,7 +7,7 @@ On a mesh the data has to be placed on it, in processes with several devices: te
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
 import pytest
@@ -66,6 +66,17 @@ ENGINES = {
     ),
 }
 
-every_engine = pytest.mark.parametrize("method", ENGINES.values(), ids=ENGINES)
-_WHOLE = {name: method for name, method in ENGINES.items() if method.whole}
-every_whole_engine = pytest.mark.parametrize("method", _WHOLE.values(), ids=_WHOLE)
+COMMON = ("reverse", "forward", "real_time", "implicit", "average")  # the quick ones, where engines share what is tested
+
+
+def _rows(whole: bool, quick: Container[str]) -> pytest.MarkDecorator:
+    rows = [
+        pytest.param(method, id=name, marks=() if name in quick else pytest.mark.slow)
+        for name, method in ENGINES.items()
+        if method.whole or not whole
+    ]
+    return pytest.mark.parametrize("method", rows)
+
+
+every_engine, every_whole_engine = (_rows(whole, ENGINES) for whole in (False, True))
+common_engines, common_whole_engines = (_rows(whole, COMMON) for whole in (False, True))
