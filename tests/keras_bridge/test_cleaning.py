@@ -13,7 +13,7 @@ from tests.support.keras_models import SPARSE, TRAIN, VALID, blobs, network
 mpl.use("Agg")
 
 
-@pytest.mark.parametrize("refits", [0, 2])
+@pytest.mark.parametrize("refits", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_wrong_labels_are_found(refits):
     rng = np.random.default_rng(0)
     x, y = blobs(noise=0.4)

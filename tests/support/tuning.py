@@ -13,6 +13,7 @@ TARGET = tf.constant([1.0, -2.0, 0.5])
 PARAMS = tf.zeros(3)
 HYPERS = {"lr": 0.1, "weights": [1.0, 1.0, 1.0]}
 METHODS = ["reverse", "forward", "real_time"]
+LONGEST = 12
 
 
 def loss(w, hypers, batch):
@@ -45,14 +46,15 @@ def adam(rate=0.05):
     return rf.projected_adam(rate, {"lr": rf.Box(0.0, 1.0), "weights": rf.NonNegative()})
 
 
+def _visit(grads, state, hypers):
+    visited, rates = state
+    return {**hypers, "lr": rates[visited + 1]}, (visited + 1, rates)
+
+
 def visiting(rates):
-    """An "optimiser" that takes the learning rate through given values, whatever the hypergradient."""
-    rates = tf.constant([*rates, 0.1])
-
-    def update(grads, visited, hypers):
-        return {**hypers, "lr": rates[visited + 1]}, visited + 1
-
-    return rf.HyperUpdate(lambda hypers: tf.constant(0), update)
+    """An "optimiser" that takes the learning rate through given values, at most LONGEST, whatever the hypergradient."""
+    whole = tf.constant([*rates, *[0.1] * (LONGEST + 1 - len(rates))])  # of one shape, so that programs are shared
+    return rf.HyperUpdate(lambda hypers: (tf.constant(0), whole), _visit)
 
 
 def run(

@@ -35,7 +35,12 @@ def asked(case, seconds=0.3):
     return bilevel_methods.Asked("quadratics", case, seconds, 64, 0, bilevel_methods.Invocation())
 
 
-@pytest.mark.parametrize("name", bilevel_methods.METHODS)
+QUICK = ("implicit, 10 steps, continued", "single loop, batches")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in bilevel_methods.METHODS]
+)
 def test_every_method_goes_down_on_quadratics(quadratics, name):
     settings = {"single loop, batches": (0.1, 1.0), "single loop, all examples": (1.0,)}.get(name, (0.3,))
     (curve,) = bilevel_methods.METHODS[name].curves(asked(quadratics, 1.0), [settings])  # a busy machine may pause for 0.3

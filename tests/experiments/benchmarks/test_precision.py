@@ -1,5 +1,6 @@
 """The table of relative errors: which arithmetic rounds most, and what a CPU leaves out."""
 
+import pytest
 import tensorflow as tf
 
 from experiments.benchmarks import precision
@@ -8,6 +9,7 @@ from tests.support.devices import ON_GPU
 NAMES = [one.name for one in precision.ROUNDED]
 
 
+@pytest.mark.slow
 def test_bfloat16_rounds_more_than_float32_and_hypergradients_survive_both():
     errors = precision.relative_errors(3)
     assert set(errors) == {"float32", "bfloat16 layers"} | ({"TF32"} if ON_GPU else set())
