@@ -56,10 +56,11 @@ def close(result, expected, rtol=1e-5):
 
 
 NAMES = ["reverse", "forward", "average", "real_time", "reverse windows", "one step", "warm"]
+QUICK = ("reverse", "real_time", "warm")  # the others carry the same
 
 
 @pytest.mark.filterwarnings("ignore:rf.implicit")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES])
 def test_the_number_of_hyper_iterations_in_a_call_does_not_change_a_bit(name):
     one_by_one = run(name, 1)
     for number in (3, 64, None):

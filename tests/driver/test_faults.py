@@ -21,7 +21,7 @@ ENGINES = {
     "real_time": lambda problem, jit_compile: rf.real_time(problem, 3, jit_compile=jit_compile),
 }
 
-every_engine = pytest.mark.parametrize("engine", ENGINES)
+every_engine = pytest.mark.parametrize("engine", ["reverse", pytest.param("forward", marks=pytest.mark.slow), "real_time"])
 
 
 def cross_entropy(w, hypers, batch):
@@ -73,7 +73,15 @@ def spoiled(array, value):
 
 
 @pytest.mark.parametrize(
-    ("engine", "value"), [("reverse", np.nan), ("forward", np.nan), ("real_time", np.nan), ("reverse", np.inf)]
+    ("engine", "value"),
+    [
+        ("reverse", np.nan),
+        ("real_time", np.inf),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("forward", np.nan), ("real_time", np.nan), ("reverse", np.inf))
+        ),
+    ],
 )
 def test_nan_or_infinity_in_the_data_is_reported_at_the_first_hyper_iteration(engine, value):
     with pytest.raises(rf.DivergenceError, match=r"hyper-iteration 0: not finite: value, .*NaN or infinity in data"):
@@ -98,7 +106,7 @@ def test_nan_that_appears_later_leaves_every_earlier_hyper_iteration(tmp_path):
     ("where", "label", "jit_compile"),
     [
         ("train", 3, False),
-        ("validation", -1, False),
+        pytest.param("validation", -1, False, marks=pytest.mark.slow),
         ("train", -1, True),
         pytest.param("validation", 3, True, marks=pytest.mark.slow),
     ],

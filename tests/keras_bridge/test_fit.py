@@ -61,6 +61,7 @@ def test_a_compiled_model_brings_loss_optimizer_and_settings_and_gets_the_tuned_
     model.fit(*TRAIN, verbose=0)
 
 
+@pytest.mark.slow
 def test_one_learning_rate_beside_a_decay_for_each_layer_is_written_back():
     model = network()
     model.compile(keras.optimizers.Adam(2e-3), SPARSE)
@@ -72,6 +73,7 @@ def test_one_learning_rate_beside_a_decay_for_each_layer_is_written_back():
     assert {"learning_rate", "weight_decay/network/hidden", "weight_decay/network/last"} <= set(history.trajectories)
 
 
+@pytest.mark.slow
 def test_an_optimizer_of_another_kind_keeps_its_settings():
     model = network()
     model.compile(keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 10)), SPARSE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import rfho2 as rf
@@ -12,7 +13,7 @@ import rfho2 as rf
 TARGET = tf.constant([1.0, -2.0, 0.5])
 PARAMS = tf.zeros(3)
 HYPERS = {"lr": 0.1, "weights": [1.0, 1.0, 1.0]}
-METHODS = ["reverse", "forward", "real_time"]
+METHODS = ["reverse", pytest.param("forward", marks=pytest.mark.slow), "real_time"]  # forward is like real time
 LONGEST = 12
 
 
