@@ -139,7 +139,9 @@ def test_a_subclass_that_overrides_the_callback_may_read_the_state():
     run("reverse", None, callbacks=[Reading()])
 
 
-@pytest.mark.parametrize("key", ["norm of adjoint", "hypergradient/lr", "iteration"])
+@pytest.mark.parametrize(
+    "key", ["norm of adjoint", *(pytest.param(key, marks=pytest.mark.slow) for key in ("hypergradient/lr", "iteration"))]
+)
 def test_the_best_by_any_number_of_the_history(key):
     result = run("reverse", None, best_by=key)
     scores = [row[key] for row in result.history]

@@ -80,6 +80,7 @@ def test_layers_can_have_decays_of_their_own_beside_one_learning_rate():
         tune("reverse", {"weight_decay": [1e-3, 1e-3, 1e-3]}, per_layer=True)
 
 
+@pytest.mark.slow
 def test_a_decay_of_one_layer_shrinks_that_layer_only():
     def norms(decays):
         hypers = {"learning_rate": 0.01, "weight_decay": decays}

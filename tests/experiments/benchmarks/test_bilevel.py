@@ -59,6 +59,7 @@ def test_half_of_the_labels_are_drawn_anew_and_weights_of_batches_are_those_of_t
     assert np.mean(clean != case.train.labels.numpy()) == pytest.approx(0.45, abs=0.1)
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_is_the_worst(quadratics):
     diverging, fine = bilevel_methods.METHODS["single loop, all examples"].curves(asked(quadratics), [(1e-9,), (1.0,)])
     assert diverging[-1]["value"] == np.inf

@@ -2,9 +2,12 @@
 
 import math
 
+import pytest
+
 from experiments.benchmarks import calls
 
 
+@pytest.mark.slow
 def test_a_case_runs_in_every_way():
     case = calls.windows(1)._replace(iterations=3)
     assert all(math.isfinite(calls.run_once(case, way)) for way in (calls.CALLS, calls.SINGLE, calls.LOGGED))

@@ -72,6 +72,7 @@ def test_tuning_and_judging_use_different_seeds():
     assert all(0 <= share <= 1 for share in fresh["test"])
 
 
+@pytest.mark.slow
 def test_a_unit_is_a_row_and_the_table_compares_with_the_smoothed_schedule(tmp_path):
     config = dataclasses.replace(PRESETS["quick"], steps=10, trials=2, hyper_iterations=2, checkpoints=3, train=200)
     units = [Unit(config, problems.CIFAR, 0, method) for method in (LEARNED, "cosine")]

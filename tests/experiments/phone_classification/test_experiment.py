@@ -51,6 +51,7 @@ def test_each_method_has_a_record(records):
         assert record["steps"] == record["curve"][-1]["steps"]
 
 
+@pytest.mark.slow
 def test_only_what_is_missing_is_run(records, output, monkeypatch):
     made, run_method = [], experiment.run_method
     monkeypatch.setattr(experiment, "run_method", lambda *args: made.append(args[3]) or run_method(*args))
