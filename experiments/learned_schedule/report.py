@@ -86,7 +86,7 @@ def drawn(rows: Sequence[Row]) -> plt.Figure:
 STUDY = Study(
     "learned_schedule",
     "A learning rate for each step",
-    "Thousands of learning rates learned by hypergradients, beside schedules drawn by hand.",
+    "Thousands of learning rates learned by hypergradients, compared with schedules designed by hand.",
     Config, PRESETS, units, compute, tables, figures,
     {
         "table.md": Caption("Losses and accuracies on fresh seeds; paired differences ± half a 95 % interval"),

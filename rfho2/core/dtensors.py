@@ -18,7 +18,6 @@ from contextvars import ContextVar
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from rfho2.core import nest
 from rfho2.core.types import Nest
@@ -52,6 +51,8 @@ def silence_allowed(seconds: float) -> Iterator[None]:
     Heartbeats are sent twice in this time. With TensorFlow's ten seconds, a link that is down for five can cost a process:
     its last heartbeat may be five seconds old by then, and TCP sends the next one again only 6.2 s after the first attempt.
     """
+    from tensorflow.python.eager import context  # private, and so imported only by those who need it
+
     joined = context.context()
     configure = functools.partial(joined.configure_coordination_service, heartbeat_timeout_in_ms=round(1000 * seconds))
     joined.configure_coordination_service = configure

@@ -121,7 +121,7 @@ def test_reverse_saves_no_more_states_than_asked(monkeypatch):
     record = binomial.record
     monkeypatch.setattr(binomial, "record", lambda *args: asked.append(args[2:]) or record(*args))
     built, params, hypers = build("quadratic", "momentum", 9)
-    for checkpoints, truncate in ((3, None), (3, 6), (9, None), (6, 6)):
+    for checkpoints, truncate in ((3, None), (3, 6), (9, None), (12, None), (6, 6), (None, None)):
         rf.reverse(built, checkpoints, truncate, jit_compile=False)(params, hypers)
     assert asked == [(0, 9, 3), (3, 6, 3)], "the others save all states and need no schedule"
 
@@ -137,7 +137,7 @@ def nodes(steps, slots):
 
 
 def test_the_graph_does_not_grow_with_steps_or_slots():
-    assert nodes(30, 3) == nodes(300, 40)
+    assert nodes(30, 3) == nodes(300, 3) == nodes(300, 40)
 
 
 @pytest.mark.parametrize(("value", "reason"), [(0, "at least 1"), (2.5, "an integer"), (True, "an integer")])

@@ -123,7 +123,7 @@ def test_columns_share_the_step_also_where_a_hyper_scales_the_loss():
 
 def test_few_columns_and_many_are_pushed_alike(monkeypatch):
     """By two tapes, and by an accumulator."""
-    built, params, hypers = build("quadratic", "momentum", 4)
+    built, params, hypers = build("tanh_network", "momentum", 4)
     few = rf.forward(built, jit_compile=False)(params, hypers)
     monkeypatch.setattr(sensitivity, "MAX_SEPARATE", 0)
     many = rf.forward(built, jit_compile=False)(params, hypers)

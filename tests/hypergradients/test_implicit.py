@@ -182,11 +182,14 @@ def test_a_warm_start_has_the_golden_hypergradients(jit_compile):
 @pytest.mark.filterwarnings("ignore:rf.implicit")
 def test_a_warm_run_converges_to_the_solution_and_resumes_bit_identically(tmp_path):
     case = family.ridge()
-    engine = rf.implicit(problem(case, 5), iterations=2, warm_start=True, jit_compile=False)
-    run = functools.partial(rf.HyperOptimizer(engine, rf.projected_adam(0.01)).run, case.params, case.hypers)
+    engine, fresh = (rf.implicit(problem(case, 5), iterations=2, warm_start=True, jit_compile=False) for _ in range(2))
+    run, resume = (
+        functools.partial(rf.HyperOptimizer(one, rf.projected_adam(0.01)).run, case.params, case.hypers)
+        for one in (engine, fresh)
+    )
     whole = run(iterations=8)
     run(iterations=3, checkpoint_dir=tmp_path)
-    resumed = run(iterations=8, checkpoint_dir=tmp_path)
+    resumed = resume(iterations=8, checkpoint_dir=tmp_path)
     np.testing.assert_array_equal(resumed.hypers["rho"], whole.hypers["rho"])
     np.testing.assert_array_equal(resumed.state, whole.state)
     assert {"residual", "predicted change", "unsettled", "linear residual", "products", "curvature"} <= set(whole.history[0])
@@ -240,11 +243,11 @@ def test_minibatches_the_next_one_for_each_term_of_the_series():
     close(full(tf.constant(0.0, tf.float64), {"h": 2.0}).grads["h"], w, 1e-10)
 
 
-def test_float32_objectives_of_any_size():
-    expected = GOLDEN["ridge_exp"]["g"]
-    for scale, solver in ((1e-30, "cg"), (1e30, "bicgstab")):
-        result, _ = hypergradient(family.ridge(tf.float32, scale), solver=solver, tolerance=1e-6)
-        close(result.grads["rho"] / scale, expected, 1e-4)
+@pytest.mark.parametrize("solver", ["cg", pytest.param("bicgstab", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_float32_objectives_of_any_size(scale, solver):
+    result, _ = hypergradient(family.ridge(tf.float32, scale), solver=solver, tolerance=1e-6)
+    close(result.grads["rho"] / scale, GOLDEN["ridge_exp"]["g"], 1e-4)
 
 
 def test_an_objective_that_does_not_depend_on_the_weights_takes_no_product():

@@ -13,8 +13,8 @@ import rfho2 as rf
 TARGET = tf.constant([1.0, -2.0, 0.5])
 PARAMS = tf.zeros(3)
 HYPERS = {"lr": 0.1, "weights": [1.0, 1.0, 1.0]}
-METHODS = ["reverse", pytest.param("forward", marks=pytest.mark.slow), "real_time"]  # forward is like real time
-LONGEST = 12
+METHODS = ["reverse", pytest.param("forward", marks=pytest.mark.slow), "real_time"]  # to the driver, forward is like reverse
+LONGEST = 12  # learning rates that a run can visit
 
 
 def loss(w, hypers, batch):
