@@ -9,7 +9,7 @@ import tensorflow as tf
 import rfho2 as rf
 from rfho2.core.compiled import Compiled, graph_function
 from tests.support.devices import cpu_only
-from tests.support.engines import ENGINES, every_engine
+from tests.support.engines import ENGINES, common_engines
 from tests.support.problems import cosh_valley
 
 SLOW = [pytest.param(*pair, marks=pytest.mark.slow) for pair in (("reverse", False), ("forward", None), ("real_time", None))]
@@ -87,7 +87,7 @@ def test_an_error_in_the_users_code_is_not_mistaken_for_one_of_xla():
         rf.reverse(problem, jit_compile=False)(tf.constant(1.0), {"lr": 0.1})
 
 
-@every_engine
+@common_engines
 def test_autograph_rewrites_nothing(method, caplog):
     case = cosh_valley()
     rate, hypers = ("lr", {"lr": 0.1, "l2": 0.1}) if method.rates else (0.1, {"l2": 0.1})
@@ -121,7 +121,7 @@ ASSERTIONS = {
 }
 
 
-@every_engine
+@common_engines
 @pytest.mark.parametrize("kind", ASSERTIONS)
 def test_assertions_of_the_user_hold_also_where_xla_would_leave_them_out(kind, method):
     def loss(w, hypers, batch):

@@ -40,7 +40,7 @@ def solve(name, matrix, b=B, start=None, iterations=100, tolerance=1e-13, jit_co
     return run(nested(tf.constant(b, dtype)), first)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "jit"])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "jit"])
 @pytest.mark.parametrize(
     ("name", "matrix", "iterations"),
     [("cg", SPD, 20), ("bicgstab", ANY, 40), ("normal", ANY, 40), ("fixed_point", SPD, 3000)],

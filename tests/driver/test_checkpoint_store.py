@@ -76,18 +76,28 @@ def four(tmp_path_factory):
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_if_the_newest_checkpoint_is_damaged_the_one_before_it_is_used(damage, four, tmp_path):
-    resumed, afresh = (shutil.copytree(four, tmp_path / name) for name in ("resumed", "afresh"))
+    resumed = shutil.copytree(four, tmp_path / "resumed")
     DAMAGE[damage](checkpoint(resumed, 4))
-    DAMAGE[damage](checkpoint(afresh, 4))
     start = Start()
     with pytest.warns(UserWarning, match="ckpt-00000004 is damaged"):
         result = run(resumed, callbacks=[start])
     assert start.first == 3
     assert_identical(result, straight())
+
+
+@pytest.mark.parametrize(
+    "damage", [pytest.param(damage, marks=() if "missing" in damage else pytest.mark.slow) for damage in DAMAGE]
+)
+def test_damage_is_reported_once_and_does_not_hinder_a_new_run(damage, four, tmp_path):
+    resumed, afresh = (shutil.copytree(four, tmp_path / name) for name in ("resumed", "afresh"))
+    for place in (resumed, afresh):
+        DAMAGE[damage](checkpoint(place, 4))
+    with pytest.warns(UserWarning, match="ckpt-00000004 is damaged"):
+        run(resumed)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert_identical(run(resumed), straight())
-        assert_identical(run(afresh, 2, resume=False), straight(iterations=2))  # which no damage hinders
+        assert_identical(run(afresh, 2, resume=False), straight(iterations=2))
     assert numbers(afresh) == [1, 2]
 
 

@@ -186,7 +186,7 @@ def test_an_empty_batch_is_rejected_because_training_would_do_nothing(make):
         sources[make]()
 
 
-@every_engine
+@pytest.mark.parametrize("engine", ["reverse", pytest.param("real_time", marks=pytest.mark.slow)])
 def test_one_step_one_example_and_one_class_are_ordinary(engine):
     one_step = run(tuner(steps=1, engine=engine))
     one_example = run(tuner((X[:1], Y[:1]), (X[:1], Y[:1]), engine=engine))
@@ -208,7 +208,7 @@ def with_nothing(w, hypers, batch):
     return tf.reduce_sum((w - 1) ** 2) + tf.reduce_sum(hypers["none"])
 
 
-@every_engine
+@pytest.mark.parametrize("engine", ["reverse", pytest.param("real_time", marks=pytest.mark.slow)])
 def test_a_hyper_without_entries_changes_nothing(engine, tmp_path):
     results = []
     for loss, more in ((quadratic, {}), (lambda *a: quadratic(*a) + tf.reduce_sum(a[1]["none"]), {"none": np.zeros(0)})):

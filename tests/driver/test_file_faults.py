@@ -63,7 +63,7 @@ def operations(monkeypatch, place, fault):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_at_random_operations_of_a_run(fault, tmp_path, monkeypatch):
     numbers = operations(monkeypatch, tmp_path / "counted", fault)
-    for number in np.random.default_rng(seed(0)).choice(numbers, 12, replace=False).tolist():
+    for number in np.random.default_rng(seed(0)).choice(numbers, 4, replace=False).tolist():
         assert survived(monkeypatch, tmp_path / str(number), number, fault).hit
 
 
@@ -81,7 +81,7 @@ def test_a_fault_at_every_operation_of_a_run(fault, tmp_path, monkeypatch):
 def test_a_fault_while_a_run_is_resumed(fault, tmp_path, monkeypatch):
     run(tmp_path / "three", 3)
     numbers = operations(monkeypatch, shutil.copytree(tmp_path / "three", tmp_path / "counted" / "run").parent, fault)
-    for number in np.random.default_rng(seed(0)).choice(numbers, 12, replace=False).tolist():
+    for number in np.random.default_rng(seed(0)).choice(numbers, 4, replace=False).tolist():
         place = tmp_path / str(number)
         shutil.copytree(tmp_path / "three", place / "run")
         outcome, system = attempt(monkeypatch, place, number, fault)

@@ -96,7 +96,7 @@ def test_truncation_that_leaves_out_what_matters_is_reported():
     ("why", "options", "params"),
     [
         ("validation data that change", {"validation": lambda k: k}, None),
-        ("episodes", {"batches": lambda t, k: k}, None),
+        pytest.param("episodes", {"batches": lambda t, k: k}, None, marks=pytest.mark.slow),
         ("params that change", {}, lambda k: 0.4 + 0.001 * tf.cast(k, tf.float64)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -190,7 +190,7 @@ def test_given_hypers_start_with_a_fresh_optimiser_and_without_sensitivity():
 # Clipping
 
 
-@pytest.mark.parametrize("method", ["reverse", "real_time"])
+@pytest.mark.parametrize("method", ["reverse", pytest.param("real_time", marks=pytest.mark.slow)])
 def test_hypergradients_are_clipped_by_their_norm_over_all_hypers(method):
     loss = lambda w, hypers, batch: w**2  # noqa: E731
     slope = lambda w, hypers, batch: 3.0 * hypers["a"] + 4.0 * hypers["b"] + 0.0 * w  # noqa: E731

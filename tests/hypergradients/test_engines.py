@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import rfho2 as rf
 from rfho2.hypergradients import engine as engine_module
-from tests.support.engines import common_engines, common_whole_engines, every_engine, every_whole_engine
+from tests.support.engines import common_engines, common_whole_engines, every_engine
 from tests.support.problems import assert_agree, build, differences, response
 
 STEPS, RATE, START = 3, 0.25, 2.0
@@ -36,7 +36,7 @@ def expected_norm(carrier):
     return np.sqrt(2 * by_lr**2 + 2 * (RATE * by_lr) ** 2)
 
 
-@every_whole_engine
+@common_whole_engines
 def test_hypergradients_agree_with_differences(method):
     toy, params, hypers = build("quadratic", "momentum", steps=4)
     engine = method.make(toy, jit_compile=False)
@@ -47,7 +47,7 @@ def test_hypergradients_agree_with_differences(method):
     assert engine.jit_compiled is False
 
 
-@every_whole_engine
+@common_whole_engines
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "jit"])
 def test_norms_are_those_of_the_derivatives(method, jit_compile):
     engine = method.make(problem(), jit_compile=jit_compile)

@@ -19,11 +19,11 @@ METHODS = {
 @pytest.mark.parametrize(
     ("method", "steps", "jit_compile"),
     [
-        ("reverse", 1, False),  # fewer steps than one iteration takes
+        pytest.param("reverse", 1, False, marks=pytest.mark.slow),  # fewer steps than one iteration takes
         pytest.param("reverse", 10, False, marks=pytest.mark.slow),  # two iterations
         ("reverse", 23, False),  # four, and a remainder
         pytest.param("reverse", 12, True, marks=pytest.mark.slow),
-        ("truncated", 14, False),
+        pytest.param("truncated", 14, False, marks=pytest.mark.slow),
         ("checkpointed", 13, False),
         ("windows", 11, False),
     ],

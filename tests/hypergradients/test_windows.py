@@ -190,8 +190,8 @@ def test_golden_numbers(discount, jit_compile):
     [
         ("plain", {"discount": 0.9}),
         ("running", {"mode": "reverse"}),
-        ("streamed", {"mode": "reverse", "discount": 0.9}),
-        ("plain", {"discount": 0}),
+        pytest.param("streamed", {"mode": "reverse", "discount": 0.9}, marks=pytest.mark.slow),
+        pytest.param("plain", {"discount": 0}, marks=pytest.mark.slow),
         pytest.param("streamed", {}, marks=pytest.mark.slow),
     ],
 )

@@ -39,7 +39,8 @@ def unchecked(monkeypatch):
     monkeypatch.setattr(real_time_tuner, "safe_start", lambda trial, hypers, *_: hypers)
 
 
-@pytest.mark.parametrize("name", [n if n == "both" else pytest.param(n, marks=pytest.mark.slow) for n in MODELS])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
 def test_a_model_with_control_flow_is_tuned_in_reverse_mode(name, unchecked):
     reverse = tuner(MODELS[name](), hypers={"learning_rate": 1e-3})
     trajectories = fit(reverse, epochs=1).trajectories

@@ -131,17 +131,27 @@ def recurrent(layer, length, check=True, **options):
 
 
 @RECURRENT
-def test_recurrent_layers_work_in_both_modes_and_are_refused_in_forward_mode_with_many_hypers(layer):
+def test_recurrent_layers_work_in_reverse_and_are_refused_in_forward_mode_with_many_hypers(layer):
     wrapped, problem = recurrent(layer, 4)
     engine = rf.reverse(problem, jit_compile=False)
     slope = engine(wrapped.params, {"lr": 0.1}).grads["lr"].numpy()
     ahead, behind = (engine(wrapped.params, {"lr": 0.1 + h}).value.numpy() for h in (1e-5, -1e-5))
     assert slope == pytest.approx((ahead - behind) / 2e-5, rel=1e-6)
-    pushed = rf.forward(problem, jit_compile=False)(wrapped.params, {"lr": 0.1}).grads["lr"].numpy()
-    assert pushed == pytest.approx(slope, rel=1e-12)
-    schedule = rf.Problem(rf.momentum(problem.objective, lambda h, t: h["rates"][t], 0.5), problem.objective, 3)
     with pytest.raises(TypeError, match=rf"'memory' \({layer.__name__}\).*use rf.reverse.*chunk=4"):
-        rf.forward(schedule, jit_compile=False)(wrapped.params, {"rates": np.full(5, 0.1)})
+        rf.forward(scheduled(problem), jit_compile=False)(wrapped.params, {"rates": np.full(5, 0.1)})
+
+
+def scheduled(problem):
+    return rf.Problem(rf.momentum(problem.objective, lambda h, t: h["rates"][t], 0.5), problem.objective, 3)
+
+
+@pytest.mark.slow  # tracing forward mode through their loops takes 20 seconds
+@RECURRENT
+def test_recurrent_layers_work_in_forward_mode_with_few_hypers_or_in_small_chunks(layer):
+    wrapped, problem = recurrent(layer, 4)
+    schedule = scheduled(problem)
+    pulled, pushed = (make(problem, jit_compile=False)(wrapped.params, {"lr": 0.1}) for make in (rf.reverse, rf.forward))
+    np.testing.assert_allclose(pushed.grads["lr"], pulled.grads["lr"], rtol=1e-12)
     pair = rf.reverse(schedule, jit_compile=False), rf.forward(schedule, chunk=4, jit_compile=False)
     pulled, pushed = (engine(wrapped.params, {"rates": np.full(5, 0.1)}).grads["rates"] for engine in pair)
     np.testing.assert_allclose(pushed, pulled, rtol=1e-10)

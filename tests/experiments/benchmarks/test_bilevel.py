@@ -35,7 +35,7 @@ def asked(case, seconds=0.3):
     return bilevel_methods.Asked("quadratics", case, seconds, 64, 0, bilevel_methods.Invocation())
 
 
-QUICK = ("implicit, 10 steps, continued", "single loop, batches")
+QUICK = ("single loop, batches",)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def test_bounds_keep_what_they_say():
     assert kept["trusted alone"].all()
 
 
+@pytest.mark.slow
 def test_a_unit_is_a_row(tmp_path):
     row = json.loads(json.dumps(experiment.compute(UNIT, tmp_path)))
     (found,) = row["found"]

@@ -22,11 +22,13 @@ def compute(unit, output):
 
 
 def threads(unit, output):
-    return {"unit": unit.name, "threads": os.environ["OPENBLAS_NUM_THREADS"]}
+    if unit.seed == 4:
+        raise ValueError("no split 4")
+    return {"unit": unit.name, "seed": unit.seed, "threads": os.environ["OPENBLAS_NUM_THREADS"]}
 
 
 def broken(unit, output):
-    raise ValueError(f"no split {unit.seed}")
+    raise ValueError(f"split {unit.seed} was computed before")
 
 
 def test_finished_units_are_read_and_a_cut_line_is_computed_again(tmp_path, monkeypatch):
@@ -46,19 +48,17 @@ def test_finished_units_are_read_and_a_cut_line_is_computed_again(tmp_path, monk
     pool.afresh(tmp_path)  # there need not be any
 
 
-def test_processes_compute_in_any_order_and_rows_come_in_order(tmp_path):
+def test_processes_have_one_thread_rows_come_in_order_and_an_error_is_the_users_to_see(tmp_path, monkeypatch):
+    """In one pool, because a process takes seconds to start."""
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    with pytest.raises(ValueError, match="no split 4"):
+        pool.run([Unit(seed) for seed in range(5)], threads, tmp_path, 1)
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
+    rows = pool.run([Unit(seed) for seed in (3, 0, 2, 1)], broken, tmp_path, 1)
+    assert [(row["seed"], row["threads"]) for row in rows] == [(3, "1"), (0, "1"), (2, "1"), (1, "1")]
+
+
+@pytest.mark.slow
+def test_two_processes_compute_in_any_order_and_rows_come_in_order(tmp_path):
     rows = pool.run([Unit(seed) for seed in range(4)], compute, tmp_path, 2)
     assert [row["seed"] for row in rows] == [0, 1, 2, 3]
-
-
-def test_libraries_of_the_processes_have_one_thread(tmp_path, monkeypatch):
-    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    assert pool.run([Unit(0)], threads, tmp_path, 1)[0]["threads"] == "1"
-    assert "OPENBLAS_NUM_THREADS" not in os.environ
-
-
-def test_an_error_ends_the_run_and_is_the_users_to_see(tmp_path):
-    pool.run([Unit(0)], compute, tmp_path, 1)
-    with pytest.raises(ValueError, match="no split 1"):
-        pool.run([Unit(0), Unit(1)], broken, tmp_path, 1)
-    assert len(pool.read(tmp_path / "rows.jsonl")) == 1

@@ -46,6 +46,7 @@ def test_products_of_patches_are_convolutions():
     np.testing.assert_allclose(products, tf.reshape(expected, (2, 25, 4)), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_cnn_has_as_many_weights_as_it_says():
     case = problems.case(problems.DIGITS, 0, 100, 100)
     p = case.initial(Seeds(0))(tf.constant(0))
@@ -63,6 +64,7 @@ def test_the_best_trial_is_the_one_with_the_least_loss_and_divergence_never_wins
     assert history[1:] == [0.5, 0.3, 0.4]
 
 
+@pytest.mark.slow
 def test_tuning_and_judging_use_different_seeds():
     case = problems.case(problems.CIFAR, 0, 200, 100)
     config = dataclasses.replace(PRESETS["quick"], steps=5)

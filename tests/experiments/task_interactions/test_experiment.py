@@ -47,7 +47,7 @@ def test_the_pace_is_the_median_of_the_seconds_of_a_hyper_iteration(outcome):
     assert all(outcome.pace[name] < outcome.timing[name] / 2 for name in outcome.pace), "compiling does not count"
 
 
-@pytest.mark.parametrize("total", [None, 1e-3, 1e-5])
+@pytest.mark.parametrize("total", [1e-3, *(pytest.param(total, marks=pytest.mark.slow) for total in (None, 1e-5))])
 def test_c_stays_symmetric_non_negative_and_bounded_at_every_hyper_iteration(total):
     method = models.method("HMTL" if total is None else "HMTL-S", 10, 1e-3, total or 1.0)
     seen = []
