@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import rfho2 as rf
 from rfho2.hypergradients import engine as engine_module
-from tests.support.engines import common_engines, common_whole_engines, every_engine
+from tests.support.engines import ENGINES, common_engines, common_whole_engines, every_engine
 from tests.support.problems import assert_agree, build, differences, response
 
 STEPS, RATE, START = 3, 0.25, 2.0
@@ -65,7 +65,9 @@ def with_shapes(batches):
     return rf.Problem(weighted, lambda w, hypers, batch: tf.reduce_sum(w**2), 2, lambda t, k: shaped(batches(t, k)))
 
 
-@common_engines
+@pytest.mark.parametrize(
+    "method", [pytest.param(m, id=name, marks=() if name == "reverse" else pytest.mark.slow) for name, m in ENGINES.items()]
+)
 def test_xla_cannot_take_k_for_a_constant(method):
     """Otherwise it would compile again in every hyper-iteration of a problem that reads table[k]."""
     with pytest.raises(tf.errors.InvalidArgumentError, match="constant"):

@@ -66,7 +66,10 @@ def test_every_solver_has_the_golden_hypergradient_of_ridge_regression(condition
 
 
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "jit"])
-@pytest.mark.parametrize("case", ["logistic", "cleaning", "equilibrium", "lasso", "momentum"])
+@pytest.mark.parametrize(
+    "case",
+    ["logistic", "lasso", "momentum", *(pytest.param(case, marks=pytest.mark.slow) for case in ("cleaning", "equilibrium"))],
+)
 def test_golden_hypergradients(case, jit_compile):
     settings = {"jit_compile": jit_compile, "steps": 3000}
     if case == "logistic":

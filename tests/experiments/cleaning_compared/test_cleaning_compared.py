@@ -10,7 +10,6 @@ from data.mnist import Digits
 from experiments.cleaning_compared import experiment, report
 from experiments.cleaning_compared.experiment import BUDGET, DH, Config, Unit
 from experiments.cleaning_compared.scenarios import EQUAL, SCENARIOS, UNBALANCED, counts, shifted, split
-from tests.support.binaries import run_binary
 
 UNIT = Unit("half wrong", 200, 50, 0, DH, 3)
 
@@ -102,10 +101,3 @@ def test_all_ways_are_planned_and_cleanlab_only_where_it_is_installed(monkeypatc
     assert {unit.scenario for unit in planned} == {*SCENARIOS, BUDGET}
     assert {unit.trusted for unit in planned if unit.scenario == "classes unbalanced"} == {50, 200, 1000}
     assert len({unit.name for unit in planned}) == len(planned)
-
-
-@pytest.mark.slow
-def test_the_quick_preset(tmp_path):
-    ended = run_binary("cleaning_compared", "--preset=quick", "--workers=1", f"--output_dir={tmp_path}")
-    assert ended.code == 0, ended.err[-2000:]
-    assert "digits kept" in ended.out

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data.errors import DataError
-from experiments.common.study import rows_of, write
+from experiments.common.study import rows_of
 from experiments.keras_real_time import experiment as comparison
 from experiments.keras_real_time import report
 
@@ -38,19 +38,6 @@ def test_settings_that_leave_no_test_digits_are_refused():
     comparison.check(QUICK)
     with pytest.raises(DataError, match="--train=10000 and --validation=60000 leave no digits to test on"):
         comparison.check(dataclasses.replace(QUICK, train=10_000, validation=60_000))
-
-
-@pytest.mark.slow
-def test_everything_on_few_digits(tmp_path):
-    config = dataclasses.replace(QUICK, train=300, validation=100, epochs=1, batch_size=20, trials=2, hyper_batch=5)
-    rows = rows_of(report.STUDY, config, tmp_path)
-    text = write(report.STUDY, config, rows, tmp_path)
-    assert [row["number_of_hypers"] for row in comparison.results(config, rows)] == [1, 1, 1, 3, 3, 3]
-    for row in rows:
-        assert 0 <= row["test"] <= 1
-        assert row["seconds"] > 0
-    assert (tmp_path / "table.md").read_text() in text
-    assert (tmp_path / "learning_rates.png").stat().st_size > 10_000
 
 
 def test_the_table_has_means_over_the_seeds_compared_with_the_search():

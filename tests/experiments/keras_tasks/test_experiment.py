@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments.common.study import rows_of, write
+from experiments.common.study import rows_of
 from experiments.keras_tasks import experiment, report, trainings
 from experiments.keras_tasks.experiment import PRESETS, STARTS, Config
 from experiments.keras_tasks.report import STUDY
@@ -30,15 +30,6 @@ def test_every_method_trains_once_by_the_same_protocol(tmp_path, monkeypatch):
     drawn = [rate for plan, rate in trained if plan == "constant"][-3:]
     assert all(1e-5 <= rate <= 0.1 for rate in drawn)
     assert len(set(drawn)) == 3
-
-
-@pytest.mark.slow
-def test_a_quick_run_of_everything(tmp_path):
-    config = dataclasses.replace(FEW, trials=1)
-    rows = rows_of(STUDY, config, tmp_path)
-    assert all(np.isfinite(row["test"]) and row["seconds"] > 0 for row in rows)
-    assert "breast cancer" in write(STUDY, config, rows, tmp_path)
-    assert (tmp_path / "rates.png").exists()
 
 
 def test_every_fit_by_keras_starts_from_the_same_weights():

@@ -10,7 +10,6 @@ import tensorflow as tf
 from experiments.averaged_seeds.problem import Seeds
 from experiments.learned_schedule import experiment, problems, report, schedules
 from experiments.learned_schedule.experiment import LEARNED, PRESETS, SMOOTHED, Unit
-from tests.support.binaries import run_binary
 
 
 def rng():
@@ -93,10 +92,3 @@ def test_a_training_that_failed_counts_as_guessing():
     assert means["validation"] == pytest.approx((0.5 + np.log(10)) / 2)
     assert means["test"] == pytest.approx(0.5)
     assert means["test_loss"] == pytest.approx(np.log(10))
-
-
-@pytest.mark.slow
-def test_the_quick_preset(tmp_path):
-    ended = run_binary("learned_schedule", "--preset=quick", f"--output_dir={tmp_path}")
-    assert ended.code == 0, ended.err[-2000:]
-    assert "learned, smoothed" in ended.out

@@ -10,7 +10,6 @@ from experiments.common.tables import distinct, where
 from experiments.speech_settings import experiment, report, ways
 from experiments.speech_settings.experiment import CHOSEN, Config
 from experiments.speech_settings.ways import DEFAULT, PAPER, PLAIN, TUNED, RealTime
-from tests.support.binaries import run_binary
 from tests.support.phones import TINY, tiny_speech
 
 
@@ -80,11 +79,3 @@ def test_rows_can_be_written(tmp_path, monkeypatch):
     row = json.loads(json.dumps(experiment.compute(unit, tmp_path)))
     assert RealTime(**row["settings"]) == DEFAULT._replace(delta=5)
     assert row["curve"]["steps"]
-
-
-@pytest.mark.slow
-def test_the_quick_preset(tmp_path):
-    flags = "--preset=quick", "--parts=grid", f"--output_dir={tmp_path}", f"--cache_dir={tmp_path}/speech"
-    ended = run_binary("speech_settings", *flags)
-    assert ended.code == 0, ended.err[-2000:]
-    assert "best of the grid" in ended.out

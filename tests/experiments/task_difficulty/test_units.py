@@ -12,7 +12,6 @@ from experiments.common.tables import distinct
 from experiments.task_difficulty import experiment, report, units
 from experiments.task_difficulty.experiment import Config, Level
 from experiments.task_difficulty.units import CHOSEN, TOTALS, Unit
-from tests.support.binaries import run_binary
 
 UNIT = Unit("cifar10", "components", 4.0, 2, 0, "HMTL-S", iterations=2)
 
@@ -89,10 +88,3 @@ def test_a_missing_file_is_noticed_before_anything_runs(monkeypatch):
     monkeypatch.delenv("RFHO2_CIFAR100_FEATURES", raising=False)
     with pytest.raises(DataError, match="--parts"):
         experiment.check(Config())
-
-
-@pytest.mark.slow
-def test_the_quick_preset(tmp_path):
-    ended = run_binary("task_difficulty", "--preset=quick", "--iterations=2", "--seeds=1", f"--output_dir={tmp_path}")
-    assert ended.code == 0, ended.err[-2000:]
-    assert "principal components, 5 per class (1 splits)" in ended.out
