@@ -46,7 +46,9 @@ HUGE = [
 
 
 @quick_in_float64
-@pytest.mark.parametrize("y", HUGE, ids=str)
+@pytest.mark.parametrize(
+    "y", [*HUGE[::4], *(pytest.param(y, marks=pytest.mark.slow) for y in HUGE if y not in HUGE[::4])], ids=str
+)
 @pytest.mark.parametrize("constraint", SUMS, ids=repr)
 def test_projection_of_huge_and_infinite_entries(constraint, y, dtype):
     y = np.asarray(y, dtype)
@@ -115,7 +117,7 @@ def test_nan_is_refused_eagerly(constraint):
 @quick_in_float64
 @every_set
 def test_nan_propagates_in_a_graph(constraint, dtype):
-    for background in (0.0, 0.1, 5.0):
+    for background in (0.1, 5.0):
         for where in range(math.prod(shape_for(constraint))):
             y = np.full(shape_for(constraint), background)
             y.flat[where] = math.nan

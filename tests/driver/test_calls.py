@@ -194,6 +194,7 @@ def test_an_optimiser_that_uses_numpy_is_called_as_it_is():
     close(run("reverse", None, optimizer=inner._replace(update=update)), run("reverse", 1))
 
 
+@pytest.mark.slow
 def test_an_optimiser_that_xla_cannot_compile_does_not_keep_the_engine_from_it():
     inner = adam()
 

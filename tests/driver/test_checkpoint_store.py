@@ -74,7 +74,15 @@ def four(tmp_path_factory):
     return place
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+QUICK = {
+    "arrays truncated", "arrays changed", "arrays missing", "record truncated", "record nested deeply",
+    "record with another k", "manifest not text", "manifest of the checkpoint before",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "damage", [pytest.param(damage, marks=() if damage in QUICK else pytest.mark.slow) for damage in DAMAGE]
+)
 def test_if_the_newest_checkpoint_is_damaged_the_one_before_it_is_used(damage, four, tmp_path):
     resumed = shutil.copytree(four, tmp_path / "resumed")
     DAMAGE[damage](checkpoint(resumed, 4))

@@ -33,6 +33,7 @@ def run(directory=None, params=episodes.start, callbacks=(), each=None):
 
 
 @pytest.mark.parametrize("together", [pytest.param(False, marks=pytest.mark.slow), True], ids=["in turn", "together"])
+@pytest.mark.slow
 def test_a_run_over_episodes_resumes_to_the_same_bits(together, tmp_path):
     averaged = rf.average(engine(), 2, together)
     straight = run(each=averaged)

@@ -60,7 +60,9 @@ def operations(monkeypatch, place, fault):
     return [number for number, name in enumerate(log) if fault != "short" or name == "write"]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault", [pytest.param(f, marks=() if f in ("ENOSPC", "short", "crash before") else pytest.mark.slow) for f in FAULTS]
+)
 def test_a_fault_at_random_operations_of_a_run(fault, tmp_path, monkeypatch):
     numbers = operations(monkeypatch, tmp_path / "counted", fault)
     for number in np.random.default_rng(seed(0)).choice(numbers, 4, replace=False).tolist():
@@ -77,7 +79,7 @@ def test_a_fault_at_every_operation_of_a_run(fault, tmp_path, monkeypatch):
     print(f"{fault}: {len(numbers)} faults injected")
 
 
-@pytest.mark.parametrize("fault", ["ENOSPC", "EIO"])
+@pytest.mark.parametrize("fault", ["ENOSPC", pytest.param("EIO", marks=pytest.mark.slow)])
 def test_a_fault_while_a_run_is_resumed(fault, tmp_path, monkeypatch):
     run(tmp_path / "three", 3)
     numbers = operations(monkeypatch, shutil.copytree(tmp_path / "three", tmp_path / "counted" / "run").parent, fault)

@@ -37,6 +37,7 @@ def test_a_run_may_be_interrupted_at_any_hyper_iteration(tmp_path):
         assert_identical(run(tmp_path / str(at)), straight())
 
 
+@pytest.mark.slow
 def test_a_run_may_be_interrupted_again_and_again(tmp_path):
     for at in range(TOTAL):
         broken(at, tmp_path, case="real_time")

@@ -105,6 +105,7 @@ def test_a_stream_that_cannot_be_saved_is_rejected_with_the_reason_and_works_wit
     assert result.history[-1]["value"] != result.history[0]["value"]
 
 
+@pytest.mark.slow
 def test_a_stream_shuffled_without_a_seed_is_rejected_because_a_new_process_would_see_another_order(tmp_path):
     with pytest.raises(ValueError, match=r"shuffled without a seed"):
         run(tmp_path, 2, case=streaming(examples(None)))

@@ -33,7 +33,7 @@ CASES = {  # name: (engine of a problem, problem)
     "chunked": lambda: rf.forward(problem(SEVERAL), chunk=2, jit_compile=False),
     "adam": lambda: rf.reverse(problem(dynamics=lambda loss, lr, mu: rf.adam(loss, lr, mu)), jit_compile=False),
 }
-QUICK = (("reverse", False), ("several", True))
+QUICK = (("several", True),)
 cases = pytest.mark.parametrize(
     ("case", "together"),
     [

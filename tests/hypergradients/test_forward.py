@@ -121,6 +121,7 @@ def test_columns_share_the_step_also_where_a_hyper_scales_the_loss():
     assert products(lambda p, h, b: h["rho"] * error(p, h, b), {"lr": 0.1, "rho": 0.5}) == plain
 
 
+@pytest.mark.slow
 def test_few_columns_and_many_are_pushed_alike(monkeypatch):
     """By two tapes, and by an accumulator."""
     built, params, hypers = build("tanh_network", "momentum", 4)

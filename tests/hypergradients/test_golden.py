@@ -20,7 +20,9 @@ def outer(p, hypers, batch):
     return tf.reduce_mean(p["v1"] * p["v2"])
 
 
-@pytest.mark.parametrize(("method", "jit_compile"), METHODS, ids=IDS)
+@pytest.mark.parametrize(
+    ("method", "jit_compile"), [*METHODS[:3], pytest.param(*METHODS[3], marks=pytest.mark.slow)], ids=IDS
+)
 def test_case_a(method, jit_compile):
     params = {"v1": tf.constant([[1.0, -1, 1], [2, 10, 2]]), "v2": tf.constant([-1, 1, 0.2])}
     problem = rf.Problem(rf.momentum(inner, "eta", "mu"), outer, 10)

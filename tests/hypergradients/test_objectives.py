@@ -47,7 +47,7 @@ def test_two_objectives_each_tune_their_own_hypers(method, jit_compile):
 
 @METHODS
 @COMPILERS
-@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_running_cost(method, every, jit_compile):
     case = cosh_valley()
     cost = lambda p, hypers, batch: hypers["weight"] * case.objective(p, hypers, batch)  # noqa: E731

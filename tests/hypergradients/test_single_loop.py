@@ -42,7 +42,9 @@ def test_it_is_the_recursion_of_soba():
         x = x - 0.1 * gradient
 
 
-@pytest.mark.parametrize("dynamics", [None, rf.momentum(loss, RATE, 0.5)], ids=["descent", "momentum"])
+@pytest.mark.parametrize(
+    "dynamics", [None, pytest.param(rf.momentum(loss, RATE, 0.5), marks=pytest.mark.slow)], ids=["descent", "momentum"]
+)
 def test_with_hypers_at_rest_it_ends_at_the_implicit_hypergradient(dynamics):
     engine = rf.implicit(problem(dynamics=dynamics), single_loop=True, jit_compile=False)
     result = rf.HyperOptimizer(engine, rf.projected_adam(0.0)).run(tf.constant(FIRST), X, 300)

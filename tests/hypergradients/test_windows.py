@@ -122,7 +122,9 @@ def assert_recursion(case, discount, carry, **settings):
 DISCOUNTS = {"plain": 1.0, "running": 0.7, "several": 0.7, "episodes": 1.0, "streamed": 1.0, "shifted": 0.7}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in ("several", "episodes", "shifted") else pytest.mark.slow) for n in CASES]
+)
 def test_a_window_in_reverse(name):
     assert_recursion(CASES[name], DISCOUNTS[name], carry=False, mode="reverse")
 

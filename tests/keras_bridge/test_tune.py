@@ -93,6 +93,7 @@ def test_a_decay_of_one_layer_shrinks_that_layer_only():
     assert first[1] > 0.9 * plain[1]
 
 
+@pytest.mark.slow
 def test_layers_of_a_submodel_are_in_the_order_of_their_weights():
     inner = keras.Sequential([keras.Input([4]), keras.layers.Dense(3, name="a"), keras.layers.Dense(3, name="b")])
     model = keras.Sequential([inner, keras.layers.Dense(3, name="c")])
