@@ -15,11 +15,11 @@ SMALL = {
     "discounts": "--train=200 --validation=100 --epochs=1 --steps=20 --width=4 --frames=50",
     "keras_real_time": "--train=300 --validation=100 --epochs=1 --batch_size=20 --trials=2 --hyper_batch=5",
     "keras_tasks": "--tasks=breast cancer --trials=1 --epochs=1",
-    "label_cleaning": "--train=200 --trusted=50 --models=linear --noises=uniform --iterations=2 --workers=1",
+    "label_cleaning": "--train=200 --trusted=50 --models=linear --noises=uniform --iterations=2",
     "learned_schedule": "--steps=20 --trials=2 --many=2 --seeds=1 --fresh_seeds=2 --hyper_iterations=2 --train=200",
     "learning_to_learn": "--shots=2 --tasks=2 --hyper_iterations=2 --rate_iterations=2 --calibration_tasks=4 --test_tasks=4",
     "online_weights": "--epochs=2 --hidden=5",
-    "speech_settings": "--parts=grid --workers=1",
+    "speech_settings": "--parts=grid --steps=10 --workers=1",
     "task_difficulty": "--iterations=2 --seeds=1",
     "warm_cleaning": "--steps=5 --warm_steps=2 --hyper_iterations=2",
 }
