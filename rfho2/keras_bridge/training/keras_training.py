@@ -39,6 +39,10 @@ class KerasTraining(NamedTuple):
 
     def training_loss(self, params: Params, hypers: Hypers, batch: Nest) -> tf.Tensor:
         """The loss that training minimises; the batch is (examples, seed)."""
+        return self.loss_and_outputs(params, hypers, batch)[0]
+
+    def loss_and_outputs(self, params: Params, hypers: Hypers, batch: Nest) -> tuple[tf.Tensor, Nest]:
+        """`training_loss`, and the outputs of the model from which it was computed."""
         (x, y, *weights), seed = batch
         values = self.tunables.to_user(hypers)
         outputs, penalties = self.model.apply(params, x, training=True, seed=seed, return_losses=True)
@@ -46,7 +50,7 @@ class KerasTraining(NamedTuple):
         loss = self.loss(y, outputs, factors, values.get("label_smoothing"), values.get("loss_weights", self.loss_weights))
         if "weight_decay" in values and self.optimizer.name != "adamw":
             loss += self._decay(params, values["weight_decay"])
-        return loss + values.get("regularization", 1.0) * penalties
+        return loss + values.get("regularization", 1.0) * penalties, outputs
 
     def _decay(self, params: Params, rate: tf.Tensor) -> tf.Tensor:
         """rate / 2 |kernels|^2; biases and scales do not decay."""

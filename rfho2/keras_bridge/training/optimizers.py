@@ -44,26 +44,31 @@ class Optimizer(NamedTuple):
 
 
 def resolve_optimizer(optimizer: Any, model: keras.Model) -> Optimizer:
-    """The optimiser that the user asked for; None means that of the compiled model, or momentum."""
+    """The optimiser that the user asked for; None means that of the compiled model, or momentum.
+
+    A name that is also that of the compiled model's optimizer keeps its settings.
+    """
     if isinstance(optimizer, Optimizer):
         return optimizer
     if optimizer is None:
         if not model.compiled or model.optimizer is None:
             return Optimizer("momentum")
-        return _from_keras(_inner(model.optimizer), "the model was compiled with")
+        return _from_keras(inner_optimizer(model.optimizer), "the model was compiled with")
     if isinstance(optimizer, keras.optimizers.Optimizer):
-        return _from_keras(_inner(optimizer), "optimizer is")
+        return _from_keras(inner_optimizer(optimizer), "optimizer is")
     if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
         raise ValueError(
             f"optimizer is {optimizer!r}; choose one of {sorted(OPTIMIZERS)}, or pass a Keras optimizer such as "
             f"keras.optimizers.Adam(1e-3)."
         )
+    if model.compiled and is_kind(model.optimizer, optimizer):
+        return resolve_optimizer(None, model)  # with the settings of the compiled one
     return Optimizer(optimizer)
 
 
 def warn_of_state(optimizer: Any, model: keras.Model) -> None:
     """Warns if the optimizer has trained before: its state, such as Adam's moments, is not used."""
-    keras_optimizer = _inner(model.optimizer if optimizer is None and model.compiled else optimizer)
+    keras_optimizer = inner_optimizer(model.optimizer if optimizer is None and model.compiled else optimizer)
     steps = (
         int(keras_optimizer.iterations)
         if isinstance(keras_optimizer, keras.optimizers.Optimizer) and keras_optimizer.built
@@ -79,11 +84,11 @@ def warn_of_state(optimizer: Any, model: keras.Model) -> None:
 
 def is_kind(optimizer: Any, name: str) -> bool:
     """Whether a Keras optimizer is the one of this name, so that settings can be written into it."""
-    kind = _inner(optimizer)
+    kind = inner_optimizer(optimizer)
     return isinstance(kind, keras.optimizers.Optimizer) and _unsupported(kind) is None and _from_keras(kind, "").name == name
 
 
-def _inner(optimizer: Any) -> Any:
+def inner_optimizer(optimizer: Any) -> Any:
     """The optimizer inside a wrapper that scales the loss, as models in mixed precision have; or the optimizer itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-from rfho2.batches import Stream
-from rfho2.core.compiled import graph_function
 from rfho2.core.types import HyperGradient, Hypers, Nest, Result, Run
 from rfho2.keras_bridge.data.datasets import Examples, Source
-from rfho2.keras_bridge.training.keras_training import KerasTraining
+from rfho2.keras_bridge.training.epoch_means import EpochMeans
+from rfho2.keras_bridge.tuners.model_settings import ModelSettings
 
+FEW = 3  # updates: with fewer, the hypers have hardly been tuned
 EVALUATED = 256  # examples per batch of an evaluation
 REFUSED = {
     keras.callbacks.LearningRateScheduler: "the tuner sets the learning rate",
@@ -45,7 +45,7 @@ class Epochs:
 
     Args:
       model: the model being trained.
-      training: its loss, optimiser and hypers.
+      means: its training, with the loss and the metrics of an epoch.
       source, held_out: the training data, and validation arrays.
       epochs: the numbers of the epochs.
       per_epoch: updates of the hypers in an epoch.
@@ -56,7 +56,7 @@ class Epochs:
     def __init__(
         self,
         model: keras.Model,
-        training: KerasTraining,
+        means: EpochMeans,
         source: Source,
         held_out: Examples,
         epochs: range,
@@ -65,7 +65,8 @@ class Epochs:
         verbose: int,
         keep_best: bool,
     ):
-        self.model, self.training, self.source, self.held_out = model, training, source, held_out
+        self.model, self.means, self.source, self.held_out = model, means, source, held_out
+        self.training, self.params_of = means.training, means.dynamics().params
         self.initial_epoch, self.per_epoch, self.keep_best = epochs.start, per_epoch, keep_best
         self.iterations = len(epochs) * per_epoch
         self.callbacks = keras.callbacks.CallbackList(
@@ -77,25 +78,15 @@ class Epochs:
             epochs=epochs.stop,
             steps=source.steps,
         )
-        self._outputs = graph_function(self._batch_outputs)
-        self._stream = iter(source.inputs.repeat()) if isinstance(source.batches, Stream) else None
-        self._losses: list[float] = []  # in this epoch
+        self.settings = ModelSettings(model, means.training.optimizer.name)
         self._written: Nest = None  # the state whose weights the model has
-        self.hypers: dict[str, np.ndarray] = {}  # final values, on the user's scale
-
-    def _batch_outputs(self, params: Nest, examples: Examples) -> tuple[tf.Tensor, Nest]:
-        x, y, *weights = examples
-        outputs = self.training.model.apply(params, x, training=False)
-        return self.training.plain_loss(y, outputs, *weights), outputs
+        self._used: Hypers = {}  # in the last hyper-batch
+        self.hypers: dict[str, np.ndarray] = {}  # on the user's scale: the final values
+        self.next_hypers: dict[str, np.ndarray] = {}  # those with which another fit continues
 
     def metrics(self, state: Nest, hypers: Hypers, k: int) -> dict[str, float]:
-        """The hypers on the user's scale, and the loss and the metrics on a training batch."""
-        examples = next(self._stream) if self._stream is not None else self.source.batches(tf.constant(k))[0]
-        loss, outputs = self._outputs(self.training.dynamics().params(state), examples)
-        measured = self.model.compute_metrics(examples[0], examples[1], outputs, *examples[2:])
-        losses = {"loss", *(metric.name for metric in getattr(self.model._compile_loss, "metrics", ()))}
-        scalars = {name: float(v) for name, v in measured.items() if name not in losses and np.ndim(v) == 0}
-        return {**self.training.tunables.named(hypers), **scalars, "loss": float(loss)}
+        """The hypers on the user's scale, and the means of the loss and the metrics since the epoch began."""
+        return {**self.training.tunables.named(hypers), **self.means.read(state)}
 
     def on_start(self, run: Run) -> None:
         """Training begins or resumes."""
@@ -108,24 +99,22 @@ class Epochs:
         """A hyper-batch has ended, and perhaps an epoch."""
         epoch, batch = divmod(k, self.per_epoch)
         epoch += self.initial_epoch
+        self._used = hypers
+        self.settings.show(self._on_users_scale(hypers))
         if batch == 0:
-            self._losses = []
             self.callbacks.on_epoch_begin(epoch)
         step = self.source.steps * (batch + 1) // self.per_epoch - 1
         self.callbacks.on_train_batch_begin(step)
-        self._losses.append(extra["loss"])
-        logs = {**extra, "loss": float(np.mean(self._losses))}
-        self.callbacks.on_train_batch_end(step, dict(logs))
+        self.callbacks.on_train_batch_end(step, dict(extra))
         if batch == self.per_epoch - 1:
             self._write(hypergradient.state)
             metrics = evaluate(self.model, self.held_out)
             validation = {f"val_{name}": float(value) for name, value in metrics.items() if np.ndim(value) == 0}
-            self.callbacks.on_epoch_end(epoch, {**logs, **validation})
+            self.callbacks.on_epoch_end(epoch, {**extra, **validation})
             self.model.reset_metrics()
 
     def _write(self, state: Nest) -> None:
-        params = self.training.dynamics().params(state)
-        self.training.model.assign(params, self.source.inputs)
+        self.training.model.assign(self.params_of(state), self.source.inputs)
         self._written = state
 
     def on_end(self, result: Result) -> None:
@@ -133,8 +122,24 @@ class Epochs:
         final_state = result.best.state if self.keep_best and result.best is not None else result.state
         if self._written is not final_state:
             self._write(final_state)
-        self.hypers = {name: value.numpy() for name, value in self.training.tunables.to_user(result.hypers).items()}
+        self.hypers = self.next_hypers = self._on_users_scale(result.hypers)
+        if result.history and len(result.history) < FEW:
+            used = result.best.hypers if self.keep_best and result.best is not None else self._used
+            self.hypers = self._on_users_scale(used or result.hypers)
+            self._warn_of_few_updates(len(result.history))
         self.callbacks.on_train_end()
+
+    def _on_users_scale(self, hypers: Hypers) -> dict[str, np.ndarray]:
+        return {name: value.numpy() for name, value in self.training.tunables.to_user(hypers).items()}
+
+    def _warn_of_few_updates(self, updates: int) -> None:
+        times = "once, after the last step" if updates == 1 else f"only {updates} times"
+        warnings.warn(
+            f"the hypers were updated {times}, about every {self.source.steps / self.per_epoch:.0f} steps: the model has "
+            f"trained with values at or near those from which they started, and these are reported. Train for more epochs, "
+            f"or pass a smaller hyper_batch to the tuner.",
+            stacklevel=2,
+        )
 
     def history(self, result: Result) -> keras.callbacks.History:
         """Keras's history, with the values at every update as `.trajectories`; `.hyper_names` lists the hypers."""

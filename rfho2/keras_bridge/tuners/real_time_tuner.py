@@ -22,10 +22,11 @@ from rfho2.hypergradients.real_time import real_time
 from rfho2.hypergradients.windows import window_settings
 from rfho2.keras_bridge.data import sources
 from rfho2.keras_bridge.data.datasets import Examples, Order, Source
+from rfho2.keras_bridge.training.epoch_means import EpochMeans
 from rfho2.keras_bridge.training.hyper_update import bold_update
 from rfho2.keras_bridge.training.keras_training import KerasTraining, current_params, make_training
 from rfho2.keras_bridge.training.losses import bounded
-from rfho2.keras_bridge.training.optimizers import is_kind, to_keras, warn_of_state
+from rfho2.keras_bridge.training.optimizers import to_keras, warn_of_state
 from rfho2.keras_bridge.tuners.checks import check_metrics, check_training
 from rfho2.keras_bridge.tuners.epochs import Epochs, check_callbacks
 from rfho2.keras_bridge.tuners.modes import choose_mode
@@ -141,6 +142,7 @@ class RealTimeTuner:
             listed = [metrics] if isinstance(metrics, str | keras.metrics.Metric) else metrics
             model.compile(optimizer=to_keras(self._training.optimizer), loss=loss, metrics=listed)
         self.hypers: dict[str, np.ndarray] = dict(self._tunables.start)
+        self._next_hypers = self.hypers
         self._begun = False
         self._history: keras.callbacks.History | None = None
 
@@ -201,14 +203,15 @@ class RealTimeTuner:
         per_epoch = max(1, round(source.steps / self.hyper_batch))
         numbers = range(initial_epoch, epochs)
         keep_best = self.keep == "best"
-        watch = Epochs(self.model, self._training, source, held_out, numbers, per_epoch, callbacks, verbosity, keep_best)
+        means = EpochMeans(self.model, self._training, source.steps)
+        watch = Epochs(self.model, means, source, held_out, numbers, per_epoch, callbacks, verbosity, keep_best)
         driver, params, start = self._prepare(source, held_out, Fraction(source.steps, per_epoch), watch)
         self.model.stop_training = False
         try:
             result = driver.run(params, start, watch.iterations, checkpoint_dir)
         finally:
-            self.hypers = watch.hypers or self.hypers
-        self._write_settings()
+            self.hypers, self._next_hypers = watch.hypers or self.hypers, watch.next_hypers or self._next_hypers
+            watch.settings.end(self.hypers)
         warn_at_the_floor(self.hypers, self._tunables)
         self._history = watch.history(result)
         return self._history
@@ -218,16 +221,6 @@ class RealTimeTuner:
         if self._history is None:
             raise ValueError("the tuner has nothing to plot yet; call fit first.")
         return plot(self._history)
-
-    def _write_settings(self) -> None:
-        """Leaves the tuned settings in the model's optimizer, if it is of the same kind, for a later `model.fit`."""
-        if not is_kind(self.model.optimizer, self._training.optimizer.name):
-            return
-        for name in ("learning_rate", "momentum"):
-            value = self.hypers.get(name)
-            if value is not None and np.ndim(value) == 0:
-                setattr(self.model.optimizer, name, float(value))
-        self.model.make_train_function(force=True)
 
     def __repr__(self) -> str:
         hypers = ", ".join(f"{name}={np.array2string(np.asarray(v), precision=4)}" for name, v in self.hypers.items())
@@ -243,9 +236,11 @@ class RealTimeTuner:
             plain = float(self._training.objective(params, {}, batch))
             self._objective_training = self._training._replace(loss=bounded(self._training.loss, plain))
         objective_training = self._objective_training
-        problem = Problem(self._training.dynamics(), objective_training.objective, None, source.batches, validation)
+        problem = Problem(watch.means.dynamics(), objective_training.objective, None, source.batches, validation)
         tunables, sets = self._tunables, self._tunables.constraints()
-        start: Hypers = {name: sets[name].project(tf.constant(v)) for name, v in tunables.to_internal(self.hypers).items()}
+        start: Hypers = {
+            name: sets[name].project(tf.constant(v)) for name, v in tunables.to_internal(self._next_hypers).items()
+        }
         loss, mode_arguments = self._training.training_loss, (self.mode, self.carry, self.discount)
         self.mode = choose_mode(loss, params, errors.checked_hypers(start, params), source.batches, *mode_arguments)
         jit_compile, mode = self._jit_compile, self.mode

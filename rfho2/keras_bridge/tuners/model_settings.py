@@ -1,0 +1,60 @@
+"""The tuned settings in the model's optimizer: during a fit, where callbacks read them, and after it, for `model.fit`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+
+import keras
+import numpy as np
+
+from rfho2.keras_bridge.training.optimizers import inner_optimizer, is_kind
+
+SETTINGS = ("learning_rate", "momentum")
+
+
+class ModelSettings:
+    """Writes the settings of the tuner into the optimizer of a model.
+
+    Args:
+      model: compiled. If its optimizer is of another kind than the tuner's, it shows the learning rate while a fit runs, and
+        has its settings back afterwards.
+      kind: the name of the tuner's optimizer.
+    """
+
+    def __init__(self, model: keras.Model, kind: str):
+        self._model, self._optimizer = model, inner_optimizer(model.optimizer)
+        self._same = is_kind(model.optimizer, kind)
+        names = SETTINGS if self._same else SETTINGS[:1]
+        assignable = hasattr(getattr(self._optimizer, "_learning_rate", None), "assign")  # not a schedule
+        self._before = {name: float(getattr(self._optimizer, name)) for name in names if assignable and self._has(name)}
+        self._shown: dict[str, float] = {}
+        self._warned = False
+
+    def _has(self, name: str) -> bool:
+        return isinstance(getattr(self._optimizer, name, None), float | keras.Variable)
+
+    def show(self, values: Mapping[str, float | np.ndarray]) -> None:
+        """Writes those values that are single numbers; warns if a callback has changed what was written before."""
+        self._warn_of_changes()
+        for name in self._before:
+            if name in values and np.ndim(values[name]) == 0:
+                setattr(self._optimizer, name, float(values[name]))
+                self._shown[name] = float(getattr(self._optimizer, name))  # rounded to the variable's dtype
+
+    def end(self, values: Mapping[str, np.ndarray]) -> None:
+        """Leaves the tuned settings in an optimizer of the same kind, and their old values in another one."""
+        self.show(values if self._same else self._before)
+        if self._same:
+            self._model.make_train_function(force=True)
+
+    def _warn_of_changes(self) -> None:
+        for name, shown in self._shown.items():
+            now = float(getattr(self._optimizer, name))
+            if now != shown and not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"a callback set the optimizer's {name} to {now:g}, which has no effect: the tuner sets it. Leave the "
+                    f"callback out, or do not tune '{name}'.",
+                    stacklevel=2,
+                )
