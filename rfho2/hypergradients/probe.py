@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 import tensorflow as tf
 
 from rfho2.batches import Stream
 from rfho2.core import errors, nest
+from rfho2.core.purity import Generators, check_pure
 from rfho2.core.types import Hypers, Nest
 from rfho2.problem import Problem
 
@@ -41,8 +43,32 @@ def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
 
     spec = lambda x: tf.TensorSpec(x.shape, x.dtype)  # noqa: E731
     streamed = problem.batches.spec if isinstance(problem.batches, Stream) else None
-    tf.function(trace, autograph=False).get_concrete_function(
-        nest.map(spec, params), nest.map(spec, dict(hypers)), tf.TensorSpec([], tf.int32), streamed
+    before = Generators()
+    try:
+        concrete = tf.function(trace, autograph=False).get_concrete_function(
+            nest.map(spec, params), nest.map(spec, dict(hypers)), tf.TensorSpec([], tf.int32), streamed
+        )
+    except (KeyError, TypeError) as error:
+        raise (_explained(error, params, hypers) or error) from error
+    check_pure(concrete.graph, before)
+
+
+def _explained(error: KeyError | TypeError, params: Nest, hypers: Hypers) -> Exception | None:
+    """What the user should hear instead of an error of Python or TensorFlow; None if it is clear enough, or unknown."""
+    if isinstance(error, KeyError):
+        names = [path for path, _ in nest.leaves_with_path(params)]
+        if error.args[0] in (*hypers, *names) or not isinstance(error.args[0], str):
+            return None
+        return ValueError(
+            f"a function of the problem asks for '{error.args[0]}', which is neither among the hypers {sorted(hypers)} nor "
+            f"among the params {names}. Add it, or correct the name."
+        )
+    dtype = nest.flatten(params)[0].dtype.name
+    if not {"float32", "float64"} <= set(re.findall(r"float\d\d", str(error))):
+        return None
+    return TypeError(
+        f"the params are {dtype}, but something that is combined with them is not ({error}). Cast the data to {dtype}, or "
+        f"the params to the dtype of the data."
     )
 
 

@@ -1,5 +1,6 @@
 """Each mistake gets a message that names the argument, shows its value and says what to do."""
 
+import random
 import re
 
 import numpy as np
@@ -10,6 +11,7 @@ import rfho2 as rf
 from rfho2.core import errors
 
 W = tf.constant([1.0, 2.0])
+COUNTER = tf.Variable(0.0)
 
 
 def loss(w, hypers, batch):
@@ -71,6 +73,30 @@ MISTAKES = {
     "an unknown name in a setting": (
         lambda: run(dynamics=rf.gradient_descent(loss, "rate")),
         ValueError, "learning_rate='rate'", "'rate'", "['lr']", "Add it",
+    ),
+    "a hyper that the loss asks for": (
+        lambda: run(objective=lambda w, hypers, batch: hypers["l2"] * tf.reduce_sum(w)),
+        ValueError, "asks for 'l2'", "hypers ['lr']", "Add it",
+    ),
+    "data of another dtype than the params": (
+        lambda: run(objective=lambda w, hypers, batch: tf.reduce_sum(w * tf.ones(w.shape, tf.float64))),
+        TypeError, "params are float32", "float64", "Cast the data",
+    ),
+    "random numbers without a seed": (
+        lambda: run(objective=lambda w, hypers, batch: tf.reduce_sum(w) * tf.random.normal([])),
+        ValueError, "RandomStandardNormal", "no seed", "rf.batches.seeded",
+    ),
+    "NumPy's random numbers": (
+        lambda: run(objective=lambda w, hypers, batch: tf.reduce_sum(w) * np.random.normal()),
+        ValueError, "draws random numbers with numpy.random",
+    ),
+    "Python's random numbers": (
+        lambda: run(objective=lambda w, hypers, batch: tf.reduce_sum(w) * random.random()),
+        ValueError, "draws random numbers with random,",
+    ),
+    "an assignment": (
+        lambda: run(objective=lambda w, hypers, batch: tf.reduce_sum(w) * COUNTER.assign_add(1.0)),
+        ValueError, "assigns to a variable (AssignAddVariableOp)", "part of the state",
     ),
     "a hyper that reaches nothing": (
         lambda: run(hypers={"lr": 0.1, "lost": 1.0}),

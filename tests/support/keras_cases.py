@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import tempfile
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -112,6 +113,39 @@ class Branching(L.Layer):
 class Looping(L.Layer):
     def call(self, x):
         return tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, tf.tanh(x)), (tf.constant(0), x))[1]
+
+
+class Calling(L.Layer):
+    """Leaves its inputs to Python."""
+
+    def __init__(self, call_python):
+        super().__init__()
+        self.call_python = call_python
+
+    def call(self, x):
+        doubled = self.call_python(lambda x: 2 * x, [x], x.dtype)
+        doubled.set_shape(x.shape)
+        return doubled
+
+
+def saved():
+    """A trainable layer from a saved model."""
+    model = keras.Sequential([keras.Input([4]), L.Dense(4)])
+    with tempfile.TemporaryDirectory() as directory:
+        model.export(directory, verbose=False)
+        return L.TFSMLayer(directory, call_endpoint="serve")
+
+
+def stateful():
+    x = keras.Input(batch_shape=(10, *SERIES))
+    model = keras.Model(x, L.Dense(3)(L.LSTM(3, stateful=True)(x)))
+    return Case(model, keras.losses.SparseCategoricalCrossentropy(from_logits=True), numbers(*SERIES), classes())
+
+
+def quantized(mode):
+    case = layered(lambda: L.Dense(4), shape=(4,))
+    case.model.layers[0].quantize(mode)
+    return case
 
 
 class Counting(L.Layer):
@@ -403,6 +437,21 @@ REFUSED: dict[str, tuple[Make, str]] = {
         lambda: layered(lambda: L.Dense(4), lambda: L.Lambda(lambda x: x * tf.stop_gradient(x)), shape=(4,)),
         "wrong by .*StopGradient in '.*lambda",
     ),
+    "SpectralNormalization of a convolution": (
+        lambda: layered(lambda: L.SpectralNormalization(L.Conv2D(4, 2)), shape=IMAGE),
+        "assigns to its own",
+    ),
+    "TFSMLayer": (lambda: layered(saved, shape=(4,)), "reads its variable .* directly .*trainable = False"),
+    "float8": (lambda: quantized("float8"), "_scale' is overwritten with its gradient.*float8"),
+    "py_function": (
+        lambda: layered(lambda: L.Dense(4), lambda: Calling(tf.py_function), shape=(4,)),
+        "EagerPyFunc in '.*calling.*' calls Python",
+    ),
+    "numpy_function": (
+        lambda: layered(lambda: L.Dense(4), lambda: Calling(tf.numpy_function), shape=(4,)),
+        "PyFunc in '.*calling.*' calls Python",
+    ),
+    "stateful LSTM": (stateful, "layer 'lstm.*' is stateful"),
     "unseeded random op": (
         lambda: layered(lambda: L.Dense(4), lambda: L.Lambda(lambda x: x + tf.random.normal([4])), shape=(4,)),
         "RandomStandardNormal in '.*lambda.*' draws random numbers that no seed",

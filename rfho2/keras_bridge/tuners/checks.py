@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -33,7 +35,7 @@ def check_training(
     for y in (examples[1], labels):
         if y is not None:
             check_labels(training.loss, y, outputs)
-    _check_gradient(training, params, few)
+    _check_gradient(model, training, params, few)
 
 
 def check_metrics(model: keras.Model, examples: tuple[Nest, ...]) -> None:
@@ -47,16 +49,28 @@ def check_metrics(model: keras.Model, examples: tuple[Nest, ...]) -> None:
         ) from error
 
 
-def _check_gradient(training: KerasTraining, params: Params, examples: tuple[Nest, ...]) -> None:
-    """Refuses a loss that does not depend on the params."""
+def _check_gradient(model: keras.Model, training: KerasTraining, params: Params, examples: tuple[Nest, ...]) -> None:
+    """Refuses a loss that does not depend on the params, or that depends on weights that are not among them."""
     with tf.GradientTape() as tape:
         tape.watch(params)
         value = training.objective(params, {}, examples)
+    _check_variables(model, tape.watched_variables())
     if all(g is None for g in nest.flatten(tape.gradient(value, params))):
         names = ", ".join(loss.name for loss in training.loss.each)
         raise ValueError(
             f"loss {names} has no gradient with respect to the model's weights: a metric such as accuracy is piecewise "
             f"constant. Pass a differentiable loss, and the metric as metrics=[...]."
+        )
+
+
+def _check_variables(model: keras.Model, accessed: Sequence[tf.Variable]) -> None:
+    """Refuses trainable variables that the model reads directly, because the params cannot take their place."""
+    frozen = {id(variable.value) for variable in model.non_trainable_variables}
+    lost = [variable.name for variable in accessed if id(variable) not in frozen]
+    if lost:
+        raise ValueError(
+            f"model '{model.name}' reads its variable '{lost[0]}' directly (a TFSMLayer or a layer with a tf.Variable "
+            f"does), and would never train it. Use Keras layers and add_weight, or freeze it: layer.trainable = False."
         )
 
 

@@ -101,5 +101,17 @@ def _check_arguments(model: Any, batch_norm: str) -> None:
         )
     if not model.trainable_variables:
         raise ValueError(f"model '{model.name}' has no trainable variables; set trainable = True on some layer.")
+    overwritten = [v.path for v in model.trainable_variables if getattr(v, "overwrite_with_gradient", False)]
+    if overwritten:
+        raise ValueError(
+            f"model '{model.name}': '{overwritten[0]}' is overwritten with its gradient at each step, as float8 scales are; "
+            f"rfho2 would train it like a weight. Tune the model before layer.quantize('float8')."
+        )
+    stateful = [layer.name for layer in model._flatten_layers() if getattr(layer, "stateful", False) is True]
+    if stateful:
+        raise ValueError(
+            f"model '{model.name}': layer '{stateful[0]}' is stateful: it starts each batch from the end of the one before, "
+            f"so that the loss is not a function of the weights and the batch alone. Build it with stateful=False."
+        )
     if batch_norm not in ("batch", "frozen"):
         raise ValueError(f"batch_norm is {batch_norm!r}; choose 'batch' or 'frozen'.")

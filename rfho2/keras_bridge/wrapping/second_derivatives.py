@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from rfho2.core import nest
 from rfho2.core.graphs import Op, trace
+from rfho2.core.purity import PYTHON, RANDOM
 from rfho2.core.types import Nest
 from rfho2.dynamics.base import gradient as gradient_of_loss
 
@@ -31,11 +32,6 @@ DRAWN_EXAMPLES, UNKNOWN_SIZE = 4, 7  # of the inputs drawn for a check: their nu
 UNDIFFERENTIABLE = (LookupError, tf.errors.UnimplementedError, tf.errors.NotFoundError)
 STOPPING = {"StopGradient", "PreventGradient", "Round", "Rint", "Sign", "Floor", "Ceil"}
 WRONG = {"ResizeBilinear"}  # ops with wrong second derivatives in TensorFlow
-RANDOM = {
-    "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "ParameterizedTruncatedNormal", "TruncatedNormal",
-    "RandomShuffle", "RandomGamma", "RandomPoissonV2", "Multinomial", "StatefulUniform", "StatefulStandardNormalV2",
-    "StatefulTruncatedNormal", "StatefulUniformFullInt",
-}  # fmt: skip
 
 
 def check_second_derivatives(call: Call, params: Nest, name: str) -> None:
@@ -91,6 +87,12 @@ def _check_ops(ops: Sequence[Op], name: str) -> None:
             f"silently wrong. Use UpSampling2D with nearest interpolation or a transposed convolution; resizing "
             f"the inputs of the model, before the first layer with weights, is sound."
         )
+    python = [op for op in ops if op.kind in PYTHON and op.reached]
+    if python:
+        raise ValueError(
+            f"model '{name}': {_named(python)} calls Python (tf.py_function, tf.numpy_function), which TensorFlow cannot "
+            f"differentiate as often as hypergradients need. Write the layer with TensorFlow's ops, or apply it to the data."
+        )
     random = [op for op in ops if op.kind in RANDOM]
     if random:
         raise ValueError(
@@ -131,7 +133,7 @@ def _in_float64(call: Call, params: Nest) -> tuple[Nest, Nest]:
     try:
         double = nest.map(lambda p: tf.cast(p, tf.float64), params)
         return double, call(double)[0]
-    except (TypeError, tf.errors.OpError):
+    except (TypeError, ValueError, tf.errors.OpError):
         return params, call(params)[0]
 
 
