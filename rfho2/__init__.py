@@ -116,6 +116,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """The public names, with those of the Keras bridge."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Imports the Keras bridge when one of its names is first used, because Keras takes long to import."""
     if name in __all__:

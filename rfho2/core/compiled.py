@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ import tensorflow as tf
 
 from rfho2.core import devices, graphs
 from rfho2.core.dtensors import is_dtensor, over_dtensors, sharded
+from rfho2.core.warn import warn
 
 UNSUPPORTED = re.compile(r"unsupported operation|No registered '|not compilable|non-static|compile-time constant|XLA")
 CONVOLUTIONS = ("Conv2D", "Conv3D")  # prefixes of the op names; XLA is good at depthwise convolutions
@@ -61,10 +61,9 @@ class Compiled:
             self._xla_wanted = not (asserted or slower_under_xla(traced))
             self._undecided = False
             if asserted:
-                warnings.warn(
+                warn(
                     f"XLA would leave out the assertions of the problem ({asserted[0]}); running as a plain graph, which is "
                     f"slower. Remove them, or pass jit_compile=True to run without them.",
-                    stacklevel=4,
                 )
         if not self.jit_compiled:
             return self.graph(*args)
@@ -73,10 +72,9 @@ class Compiled:
         except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError) as error:
             if not (self._may_fall_back and is_xlas(error)):
                 raise
-            warnings.warn(
+            warn(
                 f"XLA cannot compile {_culprit(error.message)}; running as a plain graph, which is slower. "
                 f"Pass jit_compile=False to choose this without trying.",
-                stacklevel=4,
             )
         self._xla_wanted = False
         return self.graph(*args)

@@ -12,6 +12,7 @@ import tensorflow as tf
 from rfho2.core.types import HyperGradient, Hypers
 
 Row = dict[str, float]
+SMALL = 10  # entries: vectors up to this size are shown entry by entry
 CARRIERS = ("adjoint", "sensitivity")  # engines report their norms; other numbers that an engine reports keep their names
 
 
@@ -23,12 +24,19 @@ def norm_name(name: str) -> str:
 def numbers(hypers: Hypers, hypergradient: HyperGradient) -> dict[str, tf.Tensor]:
     """The numbers of a hyper-iteration in float64: scalars as they are, and the norms of arrays as "norm of <name>".
 
-    "value" is the objective; with several objectives it is their sum, and each is "value/<name>". No hyper can hide it.
+    Small vectors have their entries too. "value" is the objective; with several objectives it is their sum, and each is
+    "value/<name>". No hyper can hide it.
     """
     values = objective_values(hypergradient)
     grads = {f"hypergradient/{name}": grad for name, grad in hypergradient.grads.items()}
     norms = {norm_name(name): tf.cast(norm, tf.float64) for name, norm in hypergradient.norms.items()}
-    return {**values, **_numbers(hypers), **_numbers(grads), **norms, **values}
+    return {**values, **_numbers(hypers), **entries(hypers), **_numbers(grads), **norms, **values}
+
+
+def entries(hypers: Hypers) -> dict[str, tf.Tensor]:
+    """The entries of small vectors, as "<name>/0", "<name>/1" and so on."""
+    small = {name: h for name, h in hypers.items() if h.shape.rank == 1 and h.shape[0] <= SMALL}
+    return {f"{name}/{i}": tf.cast(h[i], tf.float64) for name, h in small.items() for i in range(h.shape[0])}
 
 
 def objective_values(hypergradient: HyperGradient) -> dict[str, tf.Tensor]:
@@ -41,9 +49,15 @@ def objective_values(hypergradient: HyperGradient) -> dict[str, tf.Tensor]:
 
 def row(k: int, quantities: Mapping[str, Any], extra: Mapping[str, Any]) -> Row:
     """Hyper-iteration k as a row: the result of `numbers`, and the metrics that are numbers; no metric hides a value."""
-    floats = {name: float(number) for name, number in quantities.items()}
+    named = {name.partition("/")[0] for name in extra if "/" in name}  # a tuner gives entries names of its own
+    floats = {name: float(number) for name, number in quantities.items() if not _is_entry_of(name, named)}
     reserved = {"iteration": k, **{name: number for name, number in floats.items() if name.partition("/")[0] == "value"}}
     return {**reserved, **floats, **_scalar_metrics(extra), **reserved}
+
+
+def _is_entry_of(name: str, hypers: set[str]) -> bool:
+    hyper, _, index = name.partition("/")
+    return hyper in hypers and index.isdigit()
 
 
 def _numbers(arrays: Mapping[str, Any]) -> dict[str, tf.Tensor]:

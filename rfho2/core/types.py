@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import tensorflow as tf
+
+SHOWN = 10  # entries: larger arrays are summarised
 
 Nest = Any
 """A dict, list, tuple or NamedTuple of tensors, nested to any depth, or a single tensor."""
@@ -24,6 +27,17 @@ Norms = Mapping[str, tf.Tensor]
 
 Signal = Callable[[], int | None]
 """Returns the number of the signal that asks the run to end, or None."""
+
+
+def _described(hypers: Hypers) -> str:
+    """A line for each hyper: a number, a few numbers, or the shape and the range of many."""
+    return "\n".join(f"  {name}: {_summary(np.asarray(value))}" for name, value in hypers.items())
+
+
+def _summary(array: np.ndarray) -> str:
+    if array.size <= SHOWN:
+        return " ".join(np.array2string(array, precision=4, separator=", ").split())
+    return f"{array.dtype}{list(array.shape)} from {array.min():.4g} to {array.max():.4g}, mean {array.mean():.4g}"
 
 
 class HyperGradient(NamedTuple):
@@ -47,6 +61,9 @@ class Best(NamedTuple):
     value: float
     iteration: int
 
+    def __repr__(self) -> str:
+        return f"Best: {self.value:.6g} at hyper-iteration {self.iteration}\n{_described(self.hypers)}"
+
 
 class Result(NamedTuple):
     """The result of `HyperOptimizer.run`; `history` has one flat dict per hyper-iteration."""
@@ -55,6 +72,14 @@ class Result(NamedTuple):
     state: Nest
     history: list[dict[str, float]]
     best: Best | None
+
+    def __repr__(self) -> str:
+        if not self.history:
+            return f"Result of 0 hyper-iterations\n{_described(self.hypers)}"
+        first, last = (self.history[i]["value"] for i in (0, -1))
+        best = "" if self.best is None else f"; best {self.best.value:.6g} at {self.best.iteration}"
+        number = f"{len(self.history)} hyper-iteration{'s' if len(self.history) > 1 else ''}"
+        return f"Result of {number}: value {first:.6g} -> {last:.6g}{best}\n{_described(self.hypers)}"
 
 
 class Run(NamedTuple):

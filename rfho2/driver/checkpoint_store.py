@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import re
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import tensorflow as tf
 
 from rfho2.core import files, nest
 from rfho2.core.types import Nest
+from rfho2.core.warn import warn
 from rfho2.driver import history, manifest
 
 GRAPH = "graph of "  # prefix of the parts of a fingerprint that depend on the versions of TensorFlow and Keras
@@ -119,7 +119,7 @@ class Store:
                 if also is not None:
                     also(place)
             except (manifest.DamageError, OSError, tf.errors.OpError) as error:
-                warnings.warn(f"checkpoint {place} is damaged ({error}); using the one before it.", stacklevel=3)
+                warn(f"checkpoint {place} is damaged ({error}); using the one before it.")
                 continue
             with np.load(io.BytesIO(contents["arrays.npz"]), allow_pickle=False) as file:
                 distinct = {name: tf.constant(file[name]) for name in file.files}
@@ -171,10 +171,9 @@ class Store:
                 f"or remove this one."
             )
         if not same_versions:
-            warnings.warn(
+            warn(
                 f"checkpoint {place} was written with {record.get('versions')}; this is {versions()}. Results may differ in "
                 f"the last digits.",
-                stacklevel=4,
             )
 
 

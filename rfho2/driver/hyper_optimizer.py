@@ -19,6 +19,7 @@ from rfho2.driver.checkpoint_store import Store, digest_arrays
 from rfho2.driver.iteration import MOST, Rule, unknown_score
 from rfho2.driver.projected_adam import HyperUpdate
 from rfho2.driver.run_state import RunState
+from rfho2.driver.signs import SignMonitor
 from rfho2.hypergradients.adapter import as_engine
 from rfho2.hypergradients.engine import Engine
 from rfho2.hypergradients.episodes import carried, params_at
@@ -26,6 +27,7 @@ from rfho2.hypergradients.episodes import carried, params_at
 Metrics = Callable[[Nest, Hypers, int], dict[str, Any]]
 """(state, hypers, k) -> anything worth watching."""
 
+EVENTS = ("on_start", "on_hyper_iteration", "on_end", "on_norms")  # methods of callbacks
 CLOCK = ("iteration", "seconds")  # numbers of the history that no hyper-iteration computes
 
 Stop = Callable[[list[dict[str, float]]], bool]
@@ -86,8 +88,6 @@ class HyperOptimizer:
         self.engine = as_engine(engine)
         if not hasattr(optimizer, "update"):
             raise TypeError(f"optimizer is {type(optimizer).__name__}; pass rf.projected_adam(...) or an rf.HyperUpdate.")
-        if not isinstance(callbacks, Sequence):
-            raise TypeError(f"callbacks is {type(callbacks).__name__}; pass a list, such as [rf.ProgressBar()].")
         if on_divergence not in ("raise", "backtrack") and not callable(on_divergence):
             raise ValueError(
                 f"on_divergence is {on_divergence!r}; choose 'raise', 'backtrack' or a function hypers -> hypers."
@@ -101,7 +101,7 @@ class HyperOptimizer:
         self.iterations_per_call = iterations_per_call
         self.on_divergence = on_divergence
         self.limit = limit
-        self.callbacks = tuple(callbacks)
+        self.callbacks = checked_callbacks(callbacks)
         self._notified: tuple[Any, ...] = ()  # the callbacks of the current run
         self.metrics = metrics
         self.best_by = best_by
@@ -121,7 +121,8 @@ class HyperOptimizer:
         """Runs hyper-iterations 0..iterations-1, or the remaining ones.
 
         Ctrl-C and SIGTERM end the run after the current call, of about a quarter of a second or one hyper-iteration, with a
-        checkpoint: by `KeyboardInterrupt`, and by `SystemExit` with code 143. A second signal ends it at once.
+        checkpoint: by `KeyboardInterrupt`, and by `SystemExit` with code 143, whose `.result` is the result so far. A second
+        signal ends it at once.
 
         Args:
           params: where each training (in real time: the one training) starts. A pure function k -> params gives each
@@ -168,7 +169,7 @@ class HyperOptimizer:
         """The remaining hyper-iterations."""
         number = None  # of the signal that ends the run
         calls = Calls(self.engine, self._rule(), now, self.iterations_per_call, self._one_at_a_time())
-        self._notified = (*self.callbacks, prediction.PredictionMonitor(self.engine, now.carry))
+        self._notified = (*self.callbacks, prediction.PredictionMonitor(self.engine, now.carry), SignMonitor())
         try:
             self._notify("on_start", Run(now.k, iterations, now.hypers, config))
             with preemption.noticed() as local_signal:
@@ -185,8 +186,13 @@ class HyperOptimizer:
                             self._save(store, now)
                 number = number or local_signal()
             if number is not None:
-                hint = f"; run again with checkpoint_dir={str(store.directory)!r} to resume" if store is not None else ""
-                preemption.end(number, f"stopped after {now.k} of {iterations} hyper-iterations{hint}")
+                hint = "the result so far is the exception's .result"
+                if store is not None:
+                    hint = f"run again with checkpoint_dir={str(store.directory)!r} to resume"
+                preemption.end(number, f"stopped after {now.k} of {iterations} hyper-iterations; {hint}")
+        except (KeyboardInterrupt, preemption.Terminated) as error:
+            error.result = now.result  # type: ignore[union-attr]
+            raise
         finally:
             self._notify("on_end", now.result)
         return now.result
@@ -276,6 +282,25 @@ class HyperOptimizer:
     def _load(self, store: Store, start: RunState) -> RunState:
         loaded = store.load(start.arrays(), self.engine.restore_stream)
         return start if loaded is None else RunState.of(*loaded)
+
+
+def checked_callbacks(callbacks: Sequence[Any]) -> tuple[Any, ...]:
+    """The callbacks, unless one of them could never be called."""
+    if not isinstance(callbacks, Sequence):
+        raise TypeError(f"callbacks is {type(callbacks).__name__}; pass a list, such as [rf.ProgressBar()].")
+    for callback in callbacks:
+        name = type(callback).__name__
+        if any(cls.__module__.partition(".")[0] == "keras" for cls in type(callback).__mro__):
+            raise TypeError(
+                f"callbacks has {name}, a Keras callback, which is for RealTimeTuner.fit. Pass rfho2's: rf.ProgressBar(), "
+                f"rf.TensorBoard(logdir), rf.CSVLogger(path), or a subclass of rf.Callback."
+            )
+        if not any(hasattr(callback, event) for event in EVENTS):
+            raise TypeError(
+                f"callbacks has {callback!r:.80}, which has none of the methods {', '.join(EVENTS)}. Pass a subclass of "
+                f"rf.Callback, such as rf.ProgressBar()."
+            )
+    return tuple(callbacks)
 
 
 def _needs_state(callback: Any) -> bool:

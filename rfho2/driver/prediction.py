@@ -6,7 +6,6 @@ Between two hyper-iterations, at hypers a and b, the objective changes by f(b) -
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ import tensorflow as tf
 from rfho2.batches import Stream, constant, of_episodes
 from rfho2.core import graphs, nest
 from rfho2.core.types import HyperGradient, Hypers, Nest, Result
+from rfho2.core.warn import warn
 from rfho2.hypergradients.engine import Engine, MethodEngine, Processes
 from rfho2.hypergradients.episodes import ParamsFunction
 from rfho2.problem import Problem
@@ -91,7 +91,7 @@ class PredictionMonitor:
                 wrong = self._repeats and not predicted(changes, _smallest(self._before[1]))
                 growth = self._growth() if wrong or not self._repeats else 0.0
                 if wrong or growth > GROWTH:
-                    warnings.warn(" ".join(_message(changes if wrong else [], growth)), stacklevel=5)
+                    warn(" ".join(_message(changes if wrong else [], growth)))
                     self._warned, self._before = True, None  # which holds a state
 
     def _growth(self) -> float:

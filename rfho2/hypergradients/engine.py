@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from rfho2.batches import Stream
 from rfho2.core import errors, loops, nest
 from rfho2.core.compiled import Compiled, graph_function
 from rfho2.core.types import HyperGradient, Hypers, Nest, Norms, Signal
+from rfho2.core.warn import warn
 from rfho2.hypergradients import episodes
 from rfho2.hypergradients.method import Method
 from rfho2.hypergradients.probe import probe
@@ -45,6 +45,11 @@ class Engine(ABC):
         self.settings = settings
         self._traced: set[str] = set()
         self._norms: Norms = {}  # of the last call
+
+    def __repr__(self) -> str:
+        others = {name: value for name, value in self.settings.items() if name != "method" and value is not None}
+        listed = ", ".join(f"{name}={value!r}" for name, value in others.items())
+        return f"rf.{self.settings.get('method', type(self).__name__)}({listed})"
 
     @abstractmethod
     def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
@@ -86,7 +91,7 @@ class Engine(ABC):
     @property
     def norms(self) -> Norms:
         """The norms of the last call; deprecated: each `HyperGradient` has its own `norms`."""
-        warnings.warn("Engine.norms is deprecated; use the norms of the HyperGradient.", DeprecationWarning, stacklevel=2)
+        warn("Engine.norms is deprecated; use the norms of the HyperGradient.", DeprecationWarning)
         return self._norms
 
     @property
@@ -292,9 +297,8 @@ def warn_unless_finite(hypergradient: HyperGradient) -> HyperGradient:
         named |= {f"the hypergradient of '{name}'": grad for name, grad in hypergradient.grads.items()}
         bad = [name for name, number in named.items() if not np.all(np.isfinite(number))]
         if bad:
-            warnings.warn(
+            warn(
                 f"not finite: {', '.join(bad)}. Try a smaller learning rate, fewer steps or float64; look for log(0), 0/0 "
                 f"and sqrt at 0 in the loss, for NaN in data and hypers, and for labels out of range.",
-                stacklevel=3,
             )
     return hypergradient

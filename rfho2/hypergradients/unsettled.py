@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 from rfho2.core.types import Norms
+from rfho2.core.warn import warn
 
 UNSETTLED = 0.01  # of the objective: a larger predicted change is reported
 RESIDUAL = 10.0  # times the tolerance: a larger linear residual is reported
@@ -42,7 +42,7 @@ class Reporter:
     def _warn(self, kind: str, k: int, message: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            warnings.warn(f"rf.implicit, hyper-iteration {k}: {message} (Shown once.)", stacklevel=5)
+            warn(f"rf.implicit, hyper-iteration {k}: {message} (Shown once.)")
 
     def _tolerance(self, k: int) -> float:
         tolerance = self._settings["tolerance"]

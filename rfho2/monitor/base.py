@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import tensorflow as tf
 
 from rfho2.core.types import HyperGradient, Hypers, Result, Run
+from rfho2.core.warn import warn
 
 
 class Callback:
@@ -22,7 +22,7 @@ class Callback:
 
     def __init_subclass__(cls) -> None:
         if "on_norms" in vars(cls):
-            warnings.warn("on_norms is deprecated; use hypergradient.norms.", DeprecationWarning, stacklevel=2)
+            warn("on_norms is deprecated; use hypergradient.norms.", DeprecationWarning)
 
     def on_start(self, run: Run) -> None:
         """Called before hyper-iteration `run.first`, which is not 0 in a resumed run."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
 from rfho2.core import files, rows
 from rfho2.core.types import HyperGradient, Hypers, Result, Run
+from rfho2.core.warn import warn
 from rfho2.monitor.base import Callback
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of a cell that a spreadsheet takes for a formula
@@ -84,7 +84,7 @@ class CSVLogger(Callback):
 
     def _warn(self, error: OSError) -> None:
         if not self._warned:
-            warnings.warn(f"{self._path} cannot be written ({error}); the run continues, and tries again.", stacklevel=4)
+            warn(f"{self._path} cannot be written ({error}); the run continues, and tries again.")
         self._warned = True
 
 

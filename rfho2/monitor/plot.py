@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 GRADIENT = "hypergradient/"
 MOST_COLUMNS, MOST_IMAGES = 3, 8  # panels side by side, and images
 CHANNELS = (1, 3, 4)
+MOST_DECADES = 3  # on each side of 0 of a symmetric logarithmic axis: more would not leave room for their labels
 DECADES = 10  # a ratio of largest to smallest from which an axis is logarithmic
 
 Draw = Callable[["Axes"], None]
@@ -33,7 +34,8 @@ class _Run(NamedTuple):
 def plot(result: Result | Any) -> Figure:
     """Draws the objective, each hyper, and the hypergradients against the hyper-iterations.
 
-    A hyper that is an array is drawn as it is at the end: its entries, or an image of a matrix.
+    Vectors of up to ten entries are drawn entry by entry. A larger array is drawn as it is at the end: its entries, or an
+    image of a matrix.
 
     Args:
       result: what `HyperOptimizer.run` returned (also `rf.tune(...).result`), or the history that `RealTimeTuner.fit`
@@ -119,13 +121,23 @@ def _curves(curves: Mapping[str, np.ndarray], unit: str) -> Draw:
     def draw(axis: Axes) -> None:
         for name, values in curves.items():
             axis.plot(1 + np.arange(len(values)), values, label=name, marker="." if len(values) < 30 else None)
-        axis.set_yscale(_scale(np.concatenate(list(curves.values()))))
+        _set_scale(axis, np.concatenate(list(curves.values())))
         axis.set_xlabel(unit)
         axis.grid(alpha=0.3)
         if len(curves) > 1:
             axis.legend(fontsize="small")
 
     return draw
+
+
+def _set_scale(axis: Axes, values: np.ndarray) -> None:
+    scale = _scale(values)
+    if scale != "symlog":
+        axis.set_yscale(scale)
+        return
+    sizes = np.abs(values[np.isfinite(values) & (values != 0)])
+    axis.set_yscale("symlog", linthresh=max(float(np.min(sizes)), float(np.max(sizes)) / 10**MOST_DECADES))
+    axis.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
 
 
 def _scale(values: np.ndarray) -> str:

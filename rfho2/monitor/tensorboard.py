@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from rfho2.core import rows
 from rfho2.core.types import HyperGradient, Hypers, Result, Run
+from rfho2.core.warn import warn
 from rfho2.monitor.base import Callback, values
 
 OBJECTIVE, HYPERS, HYPERGRADIENTS, METRICS, NORMS = "objective", "hypers", "hypergradients", "metrics", "norms"
@@ -59,7 +60,10 @@ class TensorBoard(Callback):
             return
         named = {name.removeprefix("value/"): value for name, value in values(hypergradient).items()}
         norms = hypergradient.norms
-        groups = {OBJECTIVE: named, HYPERS: hypers, HYPERGRADIENTS: hypergradient.grads, METRICS: extra, NORMS: norms}
+        of_hypers = {name: value for name, value in extra.items() if name.partition("/")[0] in hypers}  # named by a tuner
+        shown = {**hypers, **({} if of_hypers else rows.entries(hypers)), **of_hypers}
+        metrics = {name: value for name, value in extra.items() if name not in of_hypers}
+        groups = {OBJECTIVE: named, HYPERS: shown, HYPERGRADIENTS: hypergradient.grads, METRICS: metrics, NORMS: norms}
         tensors = {
             f"{group}/{name}": tf.convert_to_tensor(value)
             for group, quantities in groups.items()
@@ -106,9 +110,7 @@ class TensorBoard(Callback):
             yield
         except (OSError, tf.errors.OpError) as error:
             self._writer = None
-            warnings.warn(
-                f"{self._logdir}: the log cannot be written ({error}); the run continues without it.", stacklevel=4
-            )
+            warn(f"{self._logdir}: the log cannot be written ({error}); the run continues without it.")
 
     def _write_scalars(self, scalars: Mapping[str, Any], k: int) -> None:
         """Writes all scalars together: written one by one, each would take a millisecond."""

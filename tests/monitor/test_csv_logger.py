@@ -27,7 +27,7 @@ def test_there_is_one_row_per_hyper_iteration_with_norms_of_arrays(tmp_path):
     read = rows(path)
     arrays = ["weights", "mixing"]
     assert list(read[0]) == [
-        "iteration", "value", "lr", *(f"norm of {name}" for name in arrays),
+        "iteration", "value", "lr", *(f"norm of {name}" for name in arrays), *(f"weights/{i}" for i in range(3)),
         "hypergradient/lr", *(f"norm of hypergradient/{name}" for name in arrays), "norm of adjoint", "accuracy", "phase",
     ]  # fmt: skip
     assert iterations(path) == [0, 1, 2]

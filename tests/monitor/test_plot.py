@@ -27,9 +27,12 @@ def curves(axis):
 
 def test_a_result_has_a_panel_for_the_objective_each_hyper_and_the_hypergradients(result):
     panels = {axis.get_title(): axis for axis in rf.plot(result).axes if axis.get_title()}
-    assert list(panels) == ["objective", "lr", "weights, at the end", "matrix, at the end", "hypergradients"]
+    assert list(panels) == ["objective", "lr", "weights", "matrix, at the end", "hypergradients"]
     np.testing.assert_array_equal(panels["lr"].lines[0].get_ydata(), [row["lr"] for row in result.history])
-    np.testing.assert_array_equal(panels["weights, at the end"].lines[0].get_ydata(), result.hypers["weights"])
+    assert set(curves(panels["weights"])) == {"weights/0", "weights/1", "weights/2"}
+    (_, many, *_) = rf.plot(result._replace(hypers={"many": tf.range(11.0)})).axes
+    assert many.get_title() == "many, at the end"
+    np.testing.assert_array_equal(many.lines[0].get_ydata(), range(11))
     np.testing.assert_array_equal(panels["matrix, at the end"].images[0].get_array(), result.hypers["matrix"])
     assert set(curves(panels["hypergradients"])) == {"lr", "norm of weights", "norm of matrix"}
 
@@ -49,7 +52,10 @@ def test_a_history_of_the_tuner_has_a_panel_for_each_hyper():
 )
 def test_values_over_decades_have_a_logarithmic_axis(result, values, scale):
     rows = [{"value": value} for value in values]
-    assert rf.plot(result._replace(history=rows, hypers={})).axes[0].get_yscale() == scale
+    axis = rf.plot(result._replace(history=rows, hypers={})).axes[0]
+    assert axis.get_yscale() == scale
+    axis.figure.canvas.draw()
+    assert scale != "symlog" or {"-1", "0", "100"} <= {label.get_text() for label in axis.get_yticklabels()}
 
 
 def test_what_cannot_be_drawn_is_refused(result):

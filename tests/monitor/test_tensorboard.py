@@ -63,6 +63,7 @@ def logged(tmp_path_factory):
 def test_scalars_are_the_value_scalar_hypers_their_hypergradients_norms_and_metrics(logged):
     log, result = logged
     scalars = {"objective/value", "objective/best", "hypers/lr", "hypergradients/lr", "metrics/accuracy", "norms/adjoint"}
+    scalars |= {f"hypers/weights/{i}" for i in range(3)}
     assert log.tags("scalars") == scalars
     keys = {
         "objective/value": "value",

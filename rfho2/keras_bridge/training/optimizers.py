@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import keras
 
+from rfho2.core.warn import warn
 from rfho2.keras_bridge.training.tunables import OPTIMIZERS, TUNABLES
 
 KERAS = {
@@ -75,10 +75,9 @@ def warn_of_state(optimizer: Any, model: keras.Model) -> None:
         else 0
     )
     if steps and resolve_optimizer(keras_optimizer, model).name != "sgd":
-        warnings.warn(
+        warn(
             f"{type(keras_optimizer).__name__} has already taken {steps} steps; its settings are used, but its moments or "
             f"velocities start afresh. The first steps may be rougher than if it had continued.",
-            stacklevel=3,
         )
 
 

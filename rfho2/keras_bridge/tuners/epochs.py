@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import keras
 import numpy as np
 
 from rfho2.core.types import HyperGradient, Hypers, Nest, Result, Run
+from rfho2.core.warn import warn
 from rfho2.keras_bridge.data.datasets import Examples, Source
 from rfho2.keras_bridge.training.epoch_means import EpochMeans
 from rfho2.keras_bridge.tuners.model_settings import ModelSettings
@@ -28,7 +28,8 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
     for callback in callbacks:
         name = type(callback).__name__
         if not isinstance(callback, keras.callbacks.Callback):
-            raise TypeError(f"callbacks has {name}, which is not a keras.callbacks.Callback.")
+            similar = name if hasattr(keras.callbacks, name) else "Callback"
+            raise TypeError(f"callbacks has {name}, which is not a Keras callback; use keras.callbacks.{similar} instead.")
         for kind, reason in REFUSED.items():
             if isinstance(callback, kind):
                 raise ValueError(f"callbacks has {name}, which does not work with the tuner: {reason}.")
@@ -134,11 +135,10 @@ class Epochs:
 
     def _warn_of_few_updates(self, updates: int) -> None:
         times = "once, after the last step" if updates == 1 else f"only {updates} times"
-        warnings.warn(
+        warn(
             f"the hypers were updated {times}, about every {self.source.steps / self.per_epoch:.0f} steps: the model has "
             f"trained with values at or near those from which they started, and these are reported. Train for more epochs, "
             f"or pass a smaller hyper_batch to the tuner.",
-            stacklevel=2,
         )
 
     def history(self, result: Result) -> keras.callbacks.History:

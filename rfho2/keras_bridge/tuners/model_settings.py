@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 
 import keras
 import numpy as np
 
+from rfho2.core.warn import warn
 from rfho2.keras_bridge.training.optimizers import inner_optimizer, is_kind
 
 SETTINGS = ("learning_rate", "momentum")
@@ -53,8 +53,7 @@ class ModelSettings:
             now = float(getattr(self._optimizer, name))
             if now != shown and not self._warned:
                 self._warned = True
-                warnings.warn(
+                warn(
                     f"a callback set the optimizer's {name} to {now:g}, which has no effect: the tuner sets it. Leave the "
                     f"callback out, or do not tune '{name}'.",
-                    stacklevel=2,
                 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -17,6 +16,7 @@ from rfho2.batches import Stream
 from rfho2.core import errors, nest
 from rfho2.core.compiled import graph_function
 from rfho2.core.types import Hypers, Nest
+from rfho2.core.warn import warn
 from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients.real_time import real_time
 from rfho2.hypergradients.windows import window_settings
@@ -135,9 +135,7 @@ class RealTimeTuner:
         self._jit_compile = jit_compile
         self._check = check
         if model.compiled and metrics:
-            warnings.warn(
-                "metrics are ignored, because the model is compiled already; pass them to model.compile.", stacklevel=2
-            )
+            warn("metrics are ignored, because the model is compiled already; pass them to model.compile.")
         if not model.compiled:
             listed = [metrics] if isinstance(metrics, str | keras.metrics.Metric) else metrics
             model.compile(optimizer=to_keras(self._training.optimizer), loss=loss, metrics=listed)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from rfho2.core.types import Hypers
+from rfho2.core.warn import warn
 from rfho2.keras_bridge.training.tunables import LOWER, Tunables
 
 Limit = Callable[[list[dict[str, float]]], float]
@@ -91,11 +91,10 @@ def warn_at_the_floor(hypers: Mapping[str, np.ndarray], tunables: Tunables) -> N
     """Warns if a learning rate has sunk to the lower end of its range, where training may have stopped."""
     low = tunables.ranges.get("learning_rate", (0.0, 0.0))[0]
     if "learning_rate" in hypers and np.any(hypers["learning_rate"] <= FLOOR * low):
-        warnings.warn(
+        warn(
             f"a learning rate ended at the lower end of its range, {low:g}, where training may have come to a stop. A few "
             f"validation examples may dominate the validation loss (outliers, wrong labels): look at them, train with a "
             f"fixed rate, or pass ranges={{'learning_rate': (low, high)}} with a lower end that suits the model.",
-            stacklevel=3,
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ import tensorflow as tf
 
 from rfho2.core import errors, nest
 from rfho2.core.types import Nest
+from rfho2.core.warn import warn
 from rfho2.keras_bridge.wrapping.pure_model import Params, PureModel, input_batches
 from rfho2.keras_bridge.wrapping.second_derivatives import check_second_derivatives, example_input
 
@@ -69,10 +69,9 @@ def from_keras(model: keras.Model, x: Any = None, batch_norm: str = "batch", che
             variable.assign(params[path])
         if pure.moving and pure.by_batch:
             if inputs is None:
-                warnings.warn(
+                warn(
                     f"model '{model.name}' has batch norm, whose moving statistics still belong to the previous weights: "
                     f"pass inputs, assign(params, x), to recompute them.",
-                    stacklevel=2,
                 )
             else:
                 pure.update_statistics(params, inputs)

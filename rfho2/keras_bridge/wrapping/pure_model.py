@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ import tensorflow as tf
 from rfho2.core import nest
 from rfho2.core.compiled import graph_function
 from rfho2.core.types import Nest
+from rfho2.core.warn import warn
 from rfho2.keras_bridge.wrapping import patches
 
 Params = dict[str, tf.Tensor]
@@ -116,10 +116,9 @@ class PureModel:
         unexpected = assigned([v for v in self.fixed if id(v) not in self._may_change])
         if unexpected and not self._warned:
             self._warned = True
-            warnings.warn(
+            warn(
                 f"model '{self.model.name}': layers assign to {', '.join(unexpected[:3])} when called in training. Under "
                 f"rfho2 these variables keep their current values.",
-                stacklevel=6,
             )
 
     def update_statistics(self, params: Params, x: Any) -> None:

@@ -7,7 +7,6 @@ several points and steps are tried, and one agreement is enough.
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from rfho2.core import nest
 from rfho2.core.graphs import Op, trace
 from rfho2.core.purity import PYTHON, RANDOM
 from rfho2.core.types import Nest
+from rfho2.core.warn import warn
 from rfho2.dynamics.base import gradient as gradient_of_loss
 
 TOLERANCE = {"float64": 1e-3, "float32": 0.05}  # relative; a hidden stop_gradient costs percents, rounding less
@@ -107,11 +107,10 @@ def _refuse_or_warn(ops: Sequence[Op], name: str, deviation: float) -> None:
     stopping = [op for op in ops if op.kind in STOPPING and op.reached]
     single = [op for op in ops if op.reached and tf.float32 in op.dtypes]
     if single and not stopping:
-        warnings.warn(
+        warn(
             f"model '{name}': its second derivatives could not be checked, because {_named(single[:1])} computes in "
             f"float32, where differences of the gradient drown in rounding (they differ by {100 * deviation:.2g} %). No op "
             f"is known to be wrong. Compare with rf.check_hypergradient, or pass check=False to leave this check out.",
-            stacklevel=4,
         )
         return
     suspects = f" Suspected: {_named(stopping)}." if stopping else ""
