@@ -13,9 +13,7 @@ import tensorflow as tf
 from rfho2 import batches
 from rfho2.core import errors, nest
 from rfho2.core.types import Batches, Nest
-
-Examples = tuple[Nest, ...]
-"""(x, y), or (x, y, weights) with a factor for the loss of each example."""
+from rfho2.keras_bridge.data.values import Examples, check_values
 
 ClassWeight = Mapping[int, float] | None
 """The weights of classes, as Keras's `fit` takes them."""
@@ -104,6 +102,7 @@ def streamed(dataset: tf.data.Dataset, plain: tf.data.Dataset, order: Order, cla
     if class_weight is not None:
         dataset, plain = (d.map(lambda *element: _weighted(element, class_weight)) for d in (dataset, plain))
     example = first_batch(plain, "x")
+    check_values(example, "the first batch of x")
     size = int(nest.flatten(example)[0].shape[0])
 
     def has_full_size(*element: Any) -> tf.Tensor:

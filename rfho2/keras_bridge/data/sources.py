@@ -12,7 +12,8 @@ from rfho2 import batches
 from rfho2.core import errors, nest
 from rfho2.core.types import Batches
 from rfho2.keras_bridge.data import datasets
-from rfho2.keras_bridge.data.datasets import ClassWeight, Examples, Order, Source, as_dataset, is_dataset
+from rfho2.keras_bridge.data.datasets import ClassWeight, Order, Source, as_dataset, is_dataset
+from rfho2.keras_bridge.data.values import Examples, check_values, warn_unless_repeatable
 
 
 def training_and_validation(
@@ -58,6 +59,7 @@ def arrays(x: Any, y: Any, sample_weight: Any, argument: str) -> Examples:
     if len(lengths) != 1 or lengths == {0}:
         shapes = [list(leaf.shape) for leaf in nest.flatten(examples)]
         raise ValueError(f"{argument} have shapes {shapes}; all need the same number of examples, at least one.")
+    check_values(examples, argument)
     return examples
 
 
@@ -108,8 +110,10 @@ def in_memory(data: Any, argument: str) -> Examples:
         datasets.first_batch(dataset, argument)
         if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
             raise ValueError(f"{argument} is an infinite dataset, but it is read into memory: use .take(n).")
-        parts = list(dataset.as_numpy_iterator())
-        return tuple(nest.map(lambda *leaves: np.concatenate(leaves), *parts))
+        examples = tuple(nest.map(lambda *leaves: np.concatenate(leaves), *dataset.as_numpy_iterator()))
+        check_values(examples, argument)
+        warn_unless_repeatable(dataset, examples, argument)
+        return examples
     if not isinstance(data, tuple | list) or len(data) not in (2, 3):
         raise ValueError(
             f"{argument} is {type(data).__name__}; pass arrays (x, y) or (x, y, sample_weight), or a dataset of batches."

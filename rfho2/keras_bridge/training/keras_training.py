@@ -9,9 +9,10 @@ import keras
 import tensorflow as tf
 
 from rfho2.core.types import Hypers, Nest
+from rfho2.core.warn import warn
 from rfho2.dynamics.base import Dynamics, Loss
 from rfho2.keras_bridge.training.losses import Losses, losses
-from rfho2.keras_bridge.training.optimizers import Optimizer, resolve_optimizer
+from rfho2.keras_bridge.training.optimizers import Optimizer, resolve_optimizer, to_keras
 from rfho2.keras_bridge.training.tunables import OPTIMIZERS, Tunables, select_tunables, separate_hypers
 from rfho2.keras_bridge.training.weight_constraints import Projection, constrained, projections
 from rfho2.keras_bridge.wrapping.model import KerasModel, from_keras
@@ -130,6 +131,16 @@ def make_training(
     tunables = select_tunables(hypers, ranges, chosen.name, labels, outputs, settings, separate)
     constraints = projections(dict(zip(pure.params, model.trainable_variables, strict=True)))
     return KerasTraining(pure, resolved, tunables, chosen, constraints, factors, layers or None)
+
+
+def compile_with(model: keras.Model, training: KerasTraining, loss: Any, metrics: Any) -> None:
+    """Compiles a model that is not compiled, so that Keras can evaluate it and train it further."""
+    if model.compiled:
+        if metrics:
+            warn("metrics are ignored, because the model is compiled already; pass them to model.compile.")
+        return
+    listed = [metrics] if isinstance(metrics, str | keras.metrics.Metric) else metrics
+    model.compile(optimizer=to_keras(training.optimizer), loss=loss, metrics=listed)
 
 
 def compiled_loss_weights(model: keras.Model, outputs: Sequence[str]) -> list[float] | None:

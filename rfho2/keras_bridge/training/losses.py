@@ -16,6 +16,11 @@ from rfho2.core.types import Nest
 SPARSE = {"SparseCategoricalCrossentropy", "sparse_categorical_crossentropy"}
 ONE_HOT = {"CategoricalCrossentropy", "categorical_crossentropy"}
 BINARY = {"BinaryCrossentropy", "binary_crossentropy"}
+ELEMENTWISE = BINARY | {
+    "MeanSquaredError", "mean_squared_error", "MeanAbsoluteError", "mean_absolute_error", "Huber", "huber", "LogCosh",
+    "log_cosh", "MeanSquaredLogarithmicError", "mean_squared_logarithmic_error", "MeanAbsolutePercentageError",
+    "mean_absolute_percentage_error", "Poisson", "poisson", "BinaryFocalCrossentropy", "binary_focal_crossentropy",
+}  # fmt: skip
 BOUND = 5.0  # the least bound of a cross-entropy: 5 is the plain loss of a label that has a probability of 0.7 %
 OF_FIRST = 1.5  # times the first loss: the bound for models whose loss starts high
 

@@ -191,8 +191,21 @@ def _finite_internally(name: str, low: float, high: float) -> bool:
         return bool(low >= 0 and np.all(np.isfinite(TUNABLES[name].to_internal(np.asarray([low, high], np.float64)))))
 
 
+def _in_order(name: str, values: Mapping[str, Any], labels: Sequence[str]) -> list[Any]:
+    """Values by layer or output, in the order of the labels; a layer may be named without the model."""
+    if not labels:
+        each = f"pass per_layer=['{name}'] for a value in each layer" if name in PER_LAYER else "pass one number"
+        raise ValueError(f"hyper '{name}' is a dict, {dict(values)!r:.80}, but it is one number; {each}.")
+    short = {label.rpartition("/")[2]: label for label in labels}
+    full = {short.get(key, key): value for key, value in values.items()}
+    if set(full) != set(labels):
+        raise ValueError(f"hyper '{name}' has values for {sorted(values)}; pass one for each of {list(labels)}.")
+    return [full[label] for label in labels]
+
+
 def _start(name: str, initial: Any, low: float, high: float, labels: Sequence[str]) -> np.ndarray:
     """The user's initial value or the default; broadcast to a vector with an entry for each of the labels, if any."""
+    initial = _in_order(name, initial, labels) if isinstance(initial, Mapping) else initial
     value = np.asarray(np.clip(TUNABLES[name].start, low, high) if initial is None else initial, np.float64)
     if not np.all((low <= value) & (value <= high)):
         raise ValueError(

@@ -11,7 +11,7 @@ import tensorflow as tf
 from rfho2.core import nest
 from rfho2.core.types import Nest
 from rfho2.keras_bridge.training.keras_training import KerasTraining, current_params
-from rfho2.keras_bridge.training.losses import ONE_HOT, SPARSE, Losses, OutputLoss
+from rfho2.keras_bridge.training.losses import ELEMENTWISE, ONE_HOT, SPARSE, Losses, OutputLoss
 from rfho2.keras_bridge.tuners.epochs import EVALUATED, evaluate
 from rfho2.keras_bridge.wrapping.model import EXAMPLES, Params, check_derivatives
 
@@ -31,7 +31,13 @@ def check_training(
     params = current_params(model, training.model.params)
     if check:
         check_derivatives(training.model.apply, params, few[0], model.name)
-    outputs = training.model.apply(params, few[0])
+    outputs, penalties = training.model.apply(params, few[0], return_losses=True)
+    regularised = float(penalties) != 0 or any(variable.regularizer for variable in model.trainable_variables)
+    if "regularization" in training.tunables.start and not regularised:
+        raise ValueError(
+            f"hyper 'regularization' multiplies the layers' regularisers, but model '{model.name}' has none. Build layers "
+            f"with kernel_regularizer='l2', or tune 'weight_decay'."
+        )
     for y in (examples[1], labels):
         if y is not None:
             check_labels(training.loss, y, outputs)
@@ -74,6 +80,12 @@ def _check_variables(model: keras.Model, accessed: Sequence[tf.Variable]) -> Non
         )
 
 
+def _fits(label: Sequence[int], output: Sequence[int | None]) -> bool:
+    """Whether a label has the shape of an output, but for axes of size 1, or of unknown size."""
+    pair = [[size for size in shape if size != 1] for shape in (label, output)]
+    return len(pair[0]) == len(pair[1]) and all(b is None or a == b for a, b in zip(*pair, strict=True))
+
+
 def check_labels(loss: Losses, labels: Nest, outputs: Nest) -> None:
     """Refuses labels of the wrong kind for the loss and the outputs, before Keras broadcasts them to something wrong."""
     leaves = nest.flatten(outputs)
@@ -87,6 +99,11 @@ def _check_output_labels(loss: OutputLoss, y: np.ndarray, outputs: tf.Tensor) ->
         raise ValueError(
             f"loss {loss.name} needs one-hot labels of {classes} classes, but the labels have shape {y.shape} "
             f"({y.dtype}). Use SparseCategoricalCrossentropy, or keras.utils.to_categorical(y, {classes})."
+        )
+    if loss.name in ELEMENTWISE and not _fits(y.shape[1:], outputs.shape[1:]):
+        raise ValueError(
+            f"loss {loss.name} compares labels and outputs entry by entry, but a label has shape {list(y.shape[1:])} and an "
+            f"output {list(outputs.shape[1:])}. Give the last layer as many units as a label has numbers."
         )
     if loss.name not in SPARSE:
         return

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from rfho2 import batches
 from rfho2.core import nest
-from rfho2.core.compiled import Compiled
+from rfho2.core.compiled import Compiled, graph_function
 from rfho2.core.types import Hypers, Nest, Result
-from rfho2.driver.hyper_optimizer import HyperOptimizer
+from rfho2.driver.hyper_optimizer import HyperOptimizer, checked_callbacks
 from rfho2.hypergradients.forward import forward
 from rfho2.hypergradients.reverse import reverse
 from rfho2.keras_bridge.data import sources
+from rfho2.keras_bridge.data.datasets import Examples
 from rfho2.keras_bridge.training.hyper_update import hyper_update
-from rfho2.keras_bridge.training.keras_training import make_training
-from rfho2.keras_bridge.tuners.checks import check_training
+from rfho2.keras_bridge.training.keras_training import KerasTraining, compile_with, make_training
+from rfho2.keras_bridge.training.metrics import Metrics, rises
+from rfho2.keras_bridge.tuners.checks import check_metrics, check_training
+from rfho2.keras_bridge.tuners.model_settings import ModelSettings
+from rfho2.keras_bridge.wrapping.pure_model import Params
+from rfho2.monitor.progress_bar import ProgressBar
 from rfho2.planning.auto import auto
 from rfho2.problem import Problem
 
@@ -30,21 +36,28 @@ class Tuned(NamedTuple):
     """The result of `tune`.
 
     Attributes:
-      hypers: the best hypers, on the user's scale.
-      model: the model passed to `tune`, with the final weights.
+      hypers: the best hypers, on the user's scale; a list of numbers if a hyper has several.
+      model: the model passed to `tune`, compiled, with the final weights and the tuned settings of its optimizer.
       result: the driver's result: history, best hyper-iteration, last state.
     """
 
-    hypers: dict[str, np.ndarray]
+    hypers: dict[str, float | list[float]]
     model: keras.Model
     result: Result
+
+    def __repr__(self) -> str:
+        hypers = ", ".join(f"{name} {np.array2string(np.asarray(v), precision=4)}" for name, v in self.hypers.items())
+        assert self.result.best is not None
+        best = self.result.history[self.result.best.iteration]
+        values = ", ".join(f"{name} {v:.6g}" for name, v in best.items() if name == "value" or name.startswith("val_"))
+        return f"Tuned '{self.model.name}': {hypers}; {values} at hyper-iteration {self.result.best.iteration}"
 
 
 def tune(
     model: keras.Model,
-    loss: Any,
-    train: Any,
-    validation: Any,
+    loss: Any = None,
+    train: Any = None,
+    validation: Any = None,
     hypers: Sequence[str] | Mapping[str, Any] = ("learning_rate",),
     method: str = "auto",
     *,
@@ -55,6 +68,9 @@ def tune(
     per_layer: bool | str | Sequence[str] = False,
     hyper_rate: float = 0.2,
     ranges: Mapping[str, tuple[float, float]] | None = None,
+    metrics: Any = None,
+    best_by: str = "val_loss",
+    best_mode: str = "auto",
     refit: bool = True,
     memory: str | int | None = None,
     callbacks: Sequence[Any] = (),
@@ -63,12 +79,13 @@ def tune(
     checkpoint_dir: str | os.PathLike[str] | None = None,
     jit_compile: bool | None = None,
     check: bool = True,
+    verbose: str | int = "auto",
 ) -> Tuned:
     """Finds the hypers that minimise the validation loss after `steps` training steps, and trains the model with them.
 
     Args:
-      model, loss, hypers, optimizer, per_layer, ranges, batch_norm, seed, jit_compile, check: as for `rf.RealTimeTuner`;
-        method "auto" always tries XLA.
+      model, loss, hypers, optimizer, per_layer, ranges, metrics, batch_norm, seed, jit_compile, check: as for
+        `rf.RealTimeTuner`; method "auto" always tries XLA.
       train, validation: arrays (x, y) or (x, y, sample_weight), or finite datasets of such batches, which are read into
         memory.
       method: "reverse" (many hypers), "forward" (few hypers, long training), or "auto", which measures both and chooses.
@@ -77,11 +94,15 @@ def tune(
       iterations: number of hyper-iterations. Each is one training, which in reverse mode takes about 3 times as long as a
         plain one.
       hyper_rate: about the relative change of a learning rate at each hyper-iteration.
+      best_by: what the best hyper-iteration is chosen by: "val_loss", which the hypergradients minimise, or a metric on the
+        validation data, such as "val_accuracy".
+      best_mode: "min" or "max"; "auto" knows the direction of Keras's own metrics.
       refit: whether the model is trained once more, with the best hypers, on training and validation examples together.
         False leaves it with the weights that the best hypers gave on the training examples.
       memory: the memory that "auto" may use, such as "2GB".
       callbacks: rfho2's callbacks, such as `rf.ProgressBar()`.
       checkpoint_dir: a killed call resumes if it is repeated with the same directory.
+      verbose: 0 hides the progress bar.
 
     >>> import keras
     >>> import rfho2 as rf
@@ -96,25 +117,39 @@ def tune(
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; choose one of {METHODS}.")
+    for name, data in (("train", train), ("validation", validation)):
+        if data is None:
+            raise ValueError(f"{name} is None; pass arrays (x, y), or a dataset of batches.")
+    checked_callbacks(callbacks)
     examples, held_out = sources.in_memory(train, "train"), sources.in_memory(validation, "validation")
     if refit and len(examples) != len(held_out):
         raise ValueError("only one of train and validation has sample weights; pass them with both, or refit=False.")
     training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
-    check_training(model, training, examples, check=check)
+    compile_with(model, training, loss, metrics)
+    check_training(model, training, examples, held_out[1], check=check)
+    check_metrics(model, held_out)
     tunables, params = training.tunables, training.model.params
 
     def problem(data: tuple[Nest, Nest]) -> Problem:
         order = batches.seeded(batches.shuffled(data, batch_size, seed), seed + 1)
         return Problem(training.dynamics(), training.objective, steps, order, batches.full(held_out))
 
-    def named(state: Nest, hypers: Hypers, k: int) -> dict[str, float]:
-        return tunables.named(hypers)
+    score, measured = _validation_metrics(model, training, held_out, best_by, best_mode)
 
-    named.needs_state = False  # type: ignore[attr-defined]
+    def measure(state: Nest, hypers: Hypers, k: int) -> dict[str, float]:
+        return {**tunables.named(hypers), **(measured(training.dynamics().params(state)) if measured else {})}
+
+    measure.needs_state = measured is not None  # type: ignore[attr-defined]
+    bar = [ProgressBar()] if verbose and not any(isinstance(callback, ProgressBar) for callback in callbacks) else []
     make = forward if method == "forward" else reverse
     engine = auto(problem(examples), memory) if method == "auto" else make(problem(examples), jit_compile=jit_compile)
     driver = HyperOptimizer(
-        engine, hyper_update(tunables, hyper_rate), callbacks, named, on_divergence=tunables.with_lower_learning_rate
+        engine,
+        hyper_update(tunables, hyper_rate),
+        [*callbacks, *bar],
+        measure,
+        best_by=score,
+        on_divergence=tunables.with_lower_learning_rate,
     )
     result = driver.run(params, tunables.to_internal(tunables.start), iterations, checkpoint_dir)
     assert result.best is not None
@@ -123,4 +158,39 @@ def tune(
         both = nest.map(lambda a, b: np.concatenate([a, b]), examples, held_out)
         state = Compiled(problem(both).train, jit_compile)(params, result.best.hypers)
     training.model.assign(training.dynamics().params(state), examples[0])
-    return Tuned({n: v.numpy() for n, v in tunables.to_user(result.best.hypers).items()}, model, result)
+    best = {name: value.numpy() for name, value in tunables.to_user(result.best.hypers).items()}
+    ModelSettings(model, training.optimizer.name).end(best)
+    return Tuned({name: value.tolist() for name, value in best.items()}, model, result)
+
+
+def _validation_metrics(
+    model: keras.Model, training: KerasTraining, held_out: Examples, best_by: str, mode: str
+) -> tuple[str, Callable[[Params], dict[str, float]] | None]:
+    """The number of the history to minimise, and params -> the metrics on the validation data, if there are any.
+
+    A metric that is to be maximised is also recorded with the opposite sign.
+    """
+    if mode not in ("auto", "min", "max"):
+        raise ValueError(f"best_mode is {mode!r}; choose 'min', 'max' or 'auto'.")
+    metrics, (x, y, *weights) = Metrics(model), nest.map(tf.convert_to_tensor, held_out)
+
+    def results(params: Params) -> dict[str, tf.Tensor]:
+        outputs = training.model.apply(params, x, training=False)
+        loss = training.plain_loss(y, outputs, *weights)
+        return metrics.results(metrics.updated(metrics.initial, x, y, outputs, weights, loss))
+
+    names = [f"val_{name}" for name in metrics.results(metrics.initial) if name != "loss"]
+    if best_by not in ("val_loss", *names):
+        raise ValueError(f"best_by is {best_by!r}; choose 'val_loss' or one of the metrics: {names}.")
+    rising = rises(model, best_by.removeprefix("val_")) if mode == "auto" else mode == "max"
+    if rising is None:
+        raise ValueError(f"best_by is {best_by!r}, whose direction is not known; pass best_mode='min' or 'max'.")
+    if not names:
+        return "value", None
+    compiled, minus = graph_function(results), f"minus {best_by}"
+
+    def measured(params: Params) -> dict[str, float]:
+        values = {f"val_{name}": float(value) for name, value in compiled(params).items()}
+        return {**values, minus: -values[best_by]} if rising else values
+
+    return ("value" if best_by == "val_loss" else minus if rising else best_by), measured

@@ -16,7 +16,6 @@ from rfho2.batches import Stream
 from rfho2.core import errors, nest
 from rfho2.core.compiled import graph_function
 from rfho2.core.types import Hypers, Nest
-from rfho2.core.warn import warn
 from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients.real_time import real_time
 from rfho2.hypergradients.windows import window_settings
@@ -24,9 +23,9 @@ from rfho2.keras_bridge.data import sources
 from rfho2.keras_bridge.data.datasets import Examples, Order, Source
 from rfho2.keras_bridge.training.epoch_means import EpochMeans
 from rfho2.keras_bridge.training.hyper_update import bold_update
-from rfho2.keras_bridge.training.keras_training import KerasTraining, current_params, make_training
+from rfho2.keras_bridge.training.keras_training import KerasTraining, compile_with, current_params, make_training
 from rfho2.keras_bridge.training.losses import bounded
-from rfho2.keras_bridge.training.optimizers import to_keras, warn_of_state
+from rfho2.keras_bridge.training.optimizers import warn_of_state
 from rfho2.keras_bridge.tuners.checks import check_metrics, check_training
 from rfho2.keras_bridge.tuners.epochs import Epochs, check_callbacks
 from rfho2.keras_bridge.tuners.modes import choose_mode
@@ -134,11 +133,7 @@ class RealTimeTuner:
         self.seed = seed
         self._jit_compile = jit_compile
         self._check = check
-        if model.compiled and metrics:
-            warn("metrics are ignored, because the model is compiled already; pass them to model.compile.")
-        if not model.compiled:
-            listed = [metrics] if isinstance(metrics, str | keras.metrics.Metric) else metrics
-            model.compile(optimizer=to_keras(self._training.optimizer), loss=loss, metrics=listed)
+        compile_with(model, self._training, loss, metrics)
         self.hypers: dict[str, np.ndarray] = dict(self._tunables.start)
         self._next_hypers = self.hypers
         self._begun = False

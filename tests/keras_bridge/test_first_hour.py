@@ -1,0 +1,96 @@
+"""The first hour with a Keras model: mistakes are named, and `rf.tune` takes what the compiled model has."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rfho2 as rf
+from tests.support.keras_models import SPARSE, TRAIN, VALID, fit, network, tuner
+
+X, Y = TRAIN
+WITH_NAN = np.where(np.arange(len(X))[:, None] == 17, np.nan, X).astype("float32")
+INFINITE = np.where(np.arange(len(X)) == 3, np.inf, X[:, 0])
+
+
+def regression(x=X, y=X[:, :1], **options):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+    return rf.tune(model, "mse", (x, y), (X, X[:, :1]), **{"steps": 2, "iterations": 1, **options})
+
+
+MISTAKES = {
+    "NaN in x": (lambda: fit(tuner(), WITH_NAN, Y), "x and y: x has NaN in row 17 \\(1 of 240 rows"),
+    "infinity in y": (lambda: regression(y=INFINITE), "train: y has infinity in row 3"),
+    "NaN in the validation data": (
+        lambda: fit(tuner(), validation_data=(WITH_NAN, Y)),
+        "validation_data: x has NaN in row 17",
+    ),
+    "NaN in a dataset": (
+        lambda: fit(tuner(), tf.data.Dataset.from_tensor_slices((WITH_NAN, Y)).batch(20)),
+        "the first batch of x: x has NaN in row 17",
+    ),
+    "no validation data": (lambda: rf.tune(network(), SPARSE, TRAIN), "validation is None; pass arrays"),
+    "no training data": (lambda: rf.tune(network(), SPARSE, validation=VALID), "train is None; pass arrays"),
+    "labels that are text": (lambda: fit(tuner(), X, np.array(["cat", "dog"] * 120)), "labels such as .*'cat'.*np.unique"),
+    "labels of another width": (lambda: regression(y=X[:, :2]), r"a label has shape \[2\] and an output \[1\]"),
+    "nothing to regularise": (lambda: fit(tuner(hypers=["regularization"])), "'regularization' multiplies .* has none"),
+    "values by layer for one number": (
+        lambda: tuner(hypers={"learning_rate": {"hidden": 0.1, "last": 0.2}}),
+        r"is a dict, .*per_layer=\['learning_rate'\]",
+    ),
+    "values for some of the layers": (
+        lambda: tuner(hypers={"learning_rate": {"hidden": 0.1}}, per_layer=True),
+        r"values for \['hidden'\]; pass one for each of \['network/hidden', 'network/last'\]",
+    ),
+    "a callback of rfho2": (lambda: fit(tuner(), callbacks=[rf.TensorBoard("x")]), "use keras.callbacks.TensorBoard"),
+    "a callback of Keras": (lambda: regression(callbacks=[keras.callbacks.CSVLogger("x")]), "a Keras callback"),
+    "an unknown metric to choose by": (lambda: regression(best_by="val_auc"), r"'val_auc'; choose 'val_loss' or .*\[\]"),
+    "an unknown direction": (lambda: regression(best_mode="up"), "best_mode is 'up'"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_named(mistake):
+    make, message = MISTAKES[mistake]
+    with pytest.raises((ValueError, TypeError), match=message):
+        make()
+
+
+def test_values_by_layer_are_taken_in_the_order_of_the_layers():
+    by_layer = tuner(hypers={"learning_rate": {"last": 0.2, "network/hidden": 0.1}}, per_layer=True)
+    assert by_layer.hypers["learning_rate"].tolist() == [0.1, 0.2]
+
+
+def test_tune_takes_loss_and_metrics_of_a_compiled_model_and_leaves_it_compiled(capsys):
+    model = network()
+    model.compile(keras.optimizers.Adam(1e-3), SPARSE, metrics=["accuracy"])
+    options = {"steps": 20, "iterations": 4, "batch_size": 12, "jit_compile": False}
+    tuned = rf.tune(model, train=TRAIN, validation=VALID, method="reverse", best_by="val_accuracy", refit=False, **options)
+    assert "hyper-iterations" in capsys.readouterr().err
+    accuracies = [row["val_accuracy"] for row in tuned.result.history]
+    assert tuned.result.best.iteration == int(np.argmax(accuracies))
+    assert model.evaluate(*VALID, verbose=0)[1] == pytest.approx(max(accuracies))
+    assert json.loads(json.dumps(tuned.hypers))["learning_rate"] > 1e-3
+    assert float(model.optimizer.learning_rate) == pytest.approx(tuned.hypers["learning_rate"])
+    assert f"val_accuracy {max(accuracies):.6g}" in repr(tuned)
+
+
+def test_the_settings_of_the_compiled_optimizer_are_kept_when_it_is_named():
+    model = network()
+    model.compile(keras.optimizers.AdamW(3e-4, weight_decay=0.02), SPARSE)
+    inherited = rf.RealTimeTuner(model, hypers=["learning_rate", "weight_decay"], optimizer="adamw").hypers
+    assert (inherited["learning_rate"], inherited["weight_decay"]) == pytest.approx((3e-4, 0.02))
+    assert rf.RealTimeTuner(model, optimizer="momentum").hypers["learning_rate"] == pytest.approx(0.01)
+
+
+def test_a_dataset_that_changes_from_pass_to_pass_is_reported_unless_only_its_order_does():
+    data = tf.data.Dataset.from_tensor_slices((X, X[:, :1]))
+    options = {"method": "reverse", "steps": 1, "iterations": 1, "jit_compile": False, "verbose": 0, "check": False}
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+    noisy = data.map(lambda x, y: (x + tf.random.normal([4]), y)).batch(20)
+    with pytest.warns(UserWarning, match="validation is a dataset whose examples differ from one pass") as caught:
+        rf.tune(model, "mse", data.shuffle(240).batch(20), noisy, **options)
+    assert not any("train is" in str(warning.message) for warning in caught)
