@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 L = keras.layers
+SPARSE = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 N = 24  # examples: three batches of eight
 
 
@@ -220,6 +221,32 @@ def two_outputs(as_dict):
     return functional(build, (4,), y=y, loss={"left": sparse, "right": "mse"} if as_dict else [sparse, "mse"])
 
 
+def named_outputs(loss, y):
+    """Two outputs in a list, with losses or labels by name."""
+    return two_outputs(False)._replace(loss=loss, y=y)
+
+
+def segmented(loss):
+    """An image of classes for each example."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input([4]), L.Dense(12), L.Reshape([2, 2, 3]), L.Softmax()])
+    return Case(model, loss, numbers(4), keras.utils.to_categorical(classes(3, 2, 2), 3))
+
+
+class Sampling(L.Layer):
+    """Draws what a variational autoencoder decodes, also in inference, and adds the divergence to the loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.seed_generator = keras.random.SeedGenerator(1)
+
+    def call(self, inputs):
+        mean, log_variance = inputs[:, :2], inputs[:, 2:]
+        self.add_loss(-0.5 * keras.ops.mean(1 + log_variance - mean**2 - keras.ops.exp(log_variance)))
+        noise = keras.random.normal(keras.ops.shape(mean), seed=self.seed_generator)
+        return mean + keras.ops.exp(0.5 * log_variance) * noise
+
+
 def shared():
     layer = L.Dense(4, "tanh")
     return functional(lambda a, b: L.Dense(3)(layer(a) + layer(b)), (4,), (4,))
@@ -355,6 +382,23 @@ WORKS: dict[str, Make] = {
     "two inputs": shared,
     "two outputs, a list": lambda: two_outputs(False),
     "two outputs, a dict": lambda: two_outputs(True),
+    "two outputs, losses and labels by name": lambda: named_outputs(
+        {"right": "mse", "left": SPARSE}, {"right": numbers(1), "left": classes()}
+    ),
+    "an output without a loss": lambda: named_outputs([SPARSE, None], [classes(), numbers(1)]),
+    "ignore_class": lambda: with_loss(
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=255),
+        np.where(np.arange(N) % 3, classes(), 255),
+    ),
+    "Dice over axes": lambda: segmented(keras.losses.Dice(axis=(1, 2))),
+    "Tversky over axes": lambda: segmented(keras.losses.Tversky(axis=(1, 2))),
+    "mean_with_sample_weight": lambda: with_loss(
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight"), classes()
+    ),
+    "recurrent dropout": lambda: layered(lambda: L.LSTM(3, dropout=0.2, recurrent_dropout=0.2), shape=SERIES, random=True),
+    "sampling with add_loss": lambda: layered(lambda: L.Dense(4), Sampling, shape=(4,), random=True),
+    "RandomGrayscale": lambda: layered(lambda: L.RandomGrayscale(0.5), shape=(8, 8, 3), random=True),
+    "MixUp": lambda: layered(lambda: L.MixUp(), shape=(8, 8, 3), random=True),
     "nested": nested,
     "batch norm with training=False": lambda: subclassed(NormInInference),
     "call without training": lambda: subclassed(WithoutTraining),
@@ -450,6 +494,10 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "numpy_function": (
         lambda: layered(lambda: L.Dense(4), lambda: Calling(tf.numpy_function), shape=(4,)),
         "PyFunc in '.*calling.*' calls Python",
+    ),
+    "AugMix": (
+        lambda: layered(lambda: L.AugMix(value_range=(-3, 3)), shape=(8, 8, 3)),
+        "draws from Python's own .*AugMix",
     ),
     "stateful LSTM": (stateful, "layer 'lstm.*' is stateful"),
     "unseeded random op": (

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from rfho2.core.types import Hypers, Nest
+from rfho2.core.types import Batches, Hypers, Nest
 from rfho2.core.warn import warn
 from rfho2.dynamics.base import Dynamics, Loss
 from rfho2.keras_bridge.training.losses import Losses, losses
@@ -16,7 +16,16 @@ from rfho2.keras_bridge.training.optimizers import Optimizer, resolve_optimizer,
 from rfho2.keras_bridge.training.tunables import OPTIMIZERS, Tunables, select_tunables, separate_hypers
 from rfho2.keras_bridge.training.weight_constraints import Projection, constrained, projections
 from rfho2.keras_bridge.wrapping.model import KerasModel, from_keras
-from rfho2.keras_bridge.wrapping.pure_model import Params
+from rfho2.keras_bridge.wrapping.pure_model import Params, UnseededError
+
+ANY_SEED = (0, 0)
+
+
+class Seeded(NamedTuple):
+    """Validation examples, and a seed for layers that draw random numbers in inference too."""
+
+    examples: Nest
+    seed: tf.Tensor
 
 
 class KerasTraining(NamedTuple):
@@ -67,8 +76,9 @@ class KerasTraining(NamedTuple):
 
     def objective(self, params: Params, hypers: Hypers, batch: Nest) -> tf.Tensor:
         """The objective of the hypers: the plain loss, without penalties, of the outputs in inference mode."""
-        x, y, *weights = batch
-        return self.plain_loss(y, self.model.apply(params, x, training=False), *weights)
+        examples, seed = batch if isinstance(batch, Seeded) else (batch, ANY_SEED)
+        x, y, *weights = examples
+        return self.plain_loss(y, self.model.apply(params, x, training=False, seed=tf.convert_to_tensor(seed)), *weights)
 
     def plain_loss(self, y: Nest, outputs: Nest, weights: tf.Tensor | None = None) -> tf.Tensor:
         """The loss that Keras reports, with the weights of outputs given at compilation, unless those are tuned."""
@@ -123,14 +133,24 @@ def make_training(
             raise ValueError(f"loss is None, and model '{model.name}' is not compiled with one; pass loss=.")
         loss = model.loss
     settings = dict(chosen.settings) | ({} if factors is None else {"loss_weights": factors})
-    listed = isinstance(getattr(model, "_outputs_struct", None), list | tuple)
-    resolved = losses(loss, outputs if listed else None)
-    smoothings = {one.smoothing for one in resolved.each}
+    structure = getattr(model, "_outputs_struct", None)
+    listed = outputs if isinstance(structure, list | tuple) else None
+    resolved = losses(loss, sorted(structure) if isinstance(structure, Mapping) else listed)
+    smoothings = {one.smoothing for one in resolved.used}
     settings |= {"label_smoothing": max(smoothings)} if len(smoothings) == 1 and max(smoothings) else {}
     labels = [names[i] for i in sorted(names)]
     tunables = select_tunables(hypers, ranges, chosen.name, labels, outputs, settings, separate)
     constraints = projections(dict(zip(pure.params, model.trainable_variables, strict=True)))
     return KerasTraining(pure, resolved, tunables, chosen, constraints, factors, layers or None)
+
+
+def seeded_validation(training: KerasTraining, validation: Batches, seed: int) -> Batches:
+    """The validation batches, with a seed for each hyper-iteration if the model draws random numbers in inference too."""
+    try:
+        training.model.apply(training.model.params, validation(tf.constant(0))[0])
+    except UnseededError:
+        return lambda k: Seeded(validation(k), tf.stack([tf.constant(seed, tf.int32), k]))
+    return validation
 
 
 def compile_with(model: keras.Model, training: KerasTraining, loss: Any, metrics: Any) -> None:

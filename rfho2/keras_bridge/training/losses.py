@@ -34,6 +34,8 @@ class OutputLoss(NamedTuple):
       total: whether the values are summed over the batch instead of averaged.
       from_logits: whether the outputs of a cross-entropy are logits.
       smoothing: the label smoothing that the values include.
+      by_weights: whether the mean of weighted values is divided by the sum of the weights instead of their number.
+      ignored: the label of examples that do not count, if there is one.
     """
 
     name: str
@@ -41,6 +43,8 @@ class OutputLoss(NamedTuple):
     total: bool = False
     from_logits: bool = False
     smoothing: float = 0.0
+    by_weights: bool = False
+    ignored: int | None = None
 
     def __call__(self, labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
         """The loss of a batch; `weights` multiply the examples."""
@@ -50,15 +54,20 @@ class OutputLoss(NamedTuple):
                 raise ValueError(
                     f"loss {self.name} gives one number for the whole batch; weights need one number per example."
                 )
-            values *= self._aligned(tf.cast(weights, values.dtype), values)
+            weights = self._aligned(tf.cast(weights, values.dtype), values)
+            values *= weights
+            if self.by_weights:
+                return tf.math.divide_no_nan(tf.reduce_sum(values), tf.reduce_sum(tf.broadcast_to(weights, values.shape)))
         return tf.reduce_sum(values) if self.total else tf.reduce_mean(values)
 
     def of_examples(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         """The values that the loss averages or sums: one number per example (or per step of a sequence), or a scalar."""
-        mask = getattr(outputs, "_keras_mask", None)  # marks the padding of sequences, which does not count
+        mask = getattr(outputs, "_keras_mask", None)  # is false for the padding of sequences, which does not count
         if outputs.dtype in (tf.float16, tf.bfloat16):  # a model in mixed precision, whose params are float32
             outputs = tf.cast(outputs, tf.float32)
         values = self.values(tf.cast(labels, outputs.dtype), outputs)  # Keras, too, casts the labels before it calls a loss
+        counted = getattr(values, "_keras_mask", None)  # is false for a label that the loss ignores
+        mask = counted if mask is None else mask if counted is None else tf.cast(mask, tf.bool) & tf.cast(counted, tf.bool)
         if mask is not None and values.shape.rank == mask.shape.rank:
             mask = tf.cast(mask, values.dtype)
             scale = tf.math.divide_no_nan(tf.cast(tf.size(mask), values.dtype), tf.reduce_sum(mask))
@@ -98,18 +107,24 @@ def output_loss(loss: Any) -> OutputLoss:
 
 def _from_loss_object(loss: keras.losses.Loss) -> OutputLoss:
     settings = getattr(loss, "_fn_kwargs", {})
-    if settings.get("ignore_class") is not None or settings.get("axis", -1) not in (-1, None):
-        raise ValueError(
-            f"loss {type(loss).__name__} has ignore_class, or an axis other than the last; neither is supported: leave such "
-            f"examples out of the data, or move the classes to the last axis."
-        )
-    if loss.reduction not in ("sum", "sum_over_batch_size", "mean"):
-        raise ValueError(
-            f"loss {type(loss).__name__} has reduction={loss.reduction!r}; choose 'sum' or 'sum_over_batch_size'."
-        )
-    total, from_logits = loss.reduction == "sum", bool(settings.get("from_logits", False))
-    smoothing = float(settings.get("label_smoothing", 0.0))
-    return OutputLoss(type(loss).__name__, loss.call, total, from_logits, smoothing)  # loss(...) would cast to float32
+    name = type(loss).__name__
+    if name in SPARSE | ONE_HOT | BINARY and settings.get("axis", -1) not in (-1, None):
+        raise ValueError(f"loss {name} has axis={settings['axis']}; move the classes to the last axis.")
+    if loss.reduction not in ("sum", "sum_over_batch_size", "mean", "mean_with_sample_weight"):
+        raise ValueError(f"loss {name} has reduction={loss.reduction!r}; choose 'sum' or 'sum_over_batch_size'.")
+    return OutputLoss(
+        name,
+        loss.call,  # loss(...) would cast to float32
+        total=loss.reduction == "sum",
+        from_logits=bool(settings.get("from_logits", False)),
+        smoothing=float(settings.get("label_smoothing", 0.0)),
+        by_weights=loss.reduction == "mean_with_sample_weight",
+        ignored=settings.get("ignore_class"),
+    )
+
+
+NO_LOSS = OutputLoss("no loss", lambda labels, outputs: tf.zeros(tf.shape(outputs)[:1], outputs.dtype))
+"""Of an output that is not trained."""
 
 
 def _name(loss: Any) -> str:
@@ -126,9 +141,40 @@ def _match_rank(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
 
 
 class Losses(NamedTuple):
-    """The losses of all outputs, in the order of `nest.flatten(outputs)`; a single one serves every output."""
+    """The losses of all outputs, in the order of `nest.flatten(outputs)`; a single one serves every output.
+
+    Attributes:
+      each: the losses.
+      names: those of the outputs, if the model has several.
+    """
 
     each: tuple[OutputLoss, ...]
+    names: tuple[str, ...] | None = None
+
+    @property
+    def used(self) -> list[OutputLoss]:
+        """The losses of the outputs that are trained."""
+        return [loss for loss in self.each if loss is not NO_LOSS]
+
+    def arranged(self, labels: Nest, outputs: Nest) -> list[Any]:
+        """The labels of each output, in the order of `nest.flatten(outputs)`; an output without a loss needs none."""
+        leaves = nest.flatten(outputs)
+        each = self.per_output(len(leaves))
+        if isinstance(labels, Mapping) and self.names is not None:
+            trained = [name for name, loss in zip(self.names, each, strict=True) if loss is not NO_LOSS]
+            if not set(trained) <= set(labels) <= set(self.names):
+                raise ValueError(
+                    f"the labels are a dict with {sorted(labels)}, but the model's outputs are {list(self.names)}; pass "
+                    f"labels for {trained}."
+                )
+            return [labels.get(name, leaf) for name, leaf in zip(self.names, leaves, strict=True)]
+        given = nest.flatten(labels)
+        if len(given) != len(leaves) or len(self.each) not in (1, len(leaves)):
+            raise ValueError(
+                f"the model has {len(leaves)} outputs, but there are labels for {len(given)} and {len(self.each)} "
+                f"losses; pass the same number of each, in the same structure."
+            )
+        return given
 
     def per_output(self, count: int) -> tuple[OutputLoss, ...]:
         """One loss for each of `count` outputs."""
@@ -137,7 +183,7 @@ class Losses(NamedTuple):
     def per_example(self, labels: Nest, outputs: Nest, of_outputs: Sequence[float] | None = None) -> tf.Tensor:
         """The sum of all losses, for each example; `of_outputs` has a factor for each output."""
         leaves = nest.flatten(outputs)
-        triples = zip(self.per_output(len(leaves)), nest.flatten(labels), leaves, strict=True)
+        triples = zip(self.per_output(len(leaves)), self.arranged(labels, outputs), leaves, strict=True)
         values = [one.of_examples(y, out) for one, y, out in triples]
         means = [tf.reduce_mean(v, axis=range(1, v.shape.rank)) for v in values]
         return tf.add_n([mean * (1.0 if of_outputs is None else of_outputs[i]) for i, mean in enumerate(means)])
@@ -155,19 +201,10 @@ class Losses(NamedTuple):
         `weights` and `of_outputs` have a factor for each example and each output; `smoothing` is the label smoothing, if it
         is a hyper.
         """
-        if isinstance(labels, Mapping) and not isinstance(outputs, Mapping):
-            raise ValueError(
-                f"the labels are a dict ({sorted(labels)}), but the model's outputs are not; pass a list in their order."
-            )
-        label_leaves, leaves = nest.flatten(labels), nest.flatten(outputs)
-        if len(label_leaves) != len(leaves) or len(self.each) not in (1, len(leaves)):
-            raise ValueError(
-                f"the model has {len(leaves)} outputs, but there are labels for {len(label_leaves)} and {len(self.each)} "
-                f"losses; pass the same number of each, in the same structure."
-            )
+        label_leaves, leaves = self.arranged(labels, outputs), nest.flatten(outputs)
         each = self.per_output(len(leaves))
         if smoothing is not None:
-            each = tuple(smoothed(loss, smoothing) for loss in each)
+            each = tuple(loss if loss is NO_LOSS else smoothed(loss, smoothing) for loss in each)
         values = [one(y, out, weights) for one, y, out in zip(each, label_leaves, leaves, strict=True)]
         if of_outputs is not None:
             values = [value * of_outputs[i] for i, value in enumerate(values)]
@@ -175,15 +212,22 @@ class Losses(NamedTuple):
 
 
 def losses(loss: Any, names: Sequence[str] | None = None) -> Losses:
-    """Wraps one loss, or a list or dict with one loss for each output.
+    """Wraps one loss, or a list or dict with one loss for each output; an output with None is not trained.
 
-    `names` are those of the outputs, in the model's order, if its outputs are a list; None if they are a dict.
+    `names` are those of the outputs, in the order in which `nest.flatten` has them, if they are known.
     """
+    order = tuple(names) if names is not None else tuple(sorted(loss)) if isinstance(loss, Mapping) else None
     if isinstance(loss, Mapping):
-        if names is not None and set(names) != set(loss):
-            raise ValueError(f"loss is for outputs {sorted(loss)}, but the model's are {list(names)}; name each one.")
-        return Losses(tuple(output_loss(loss[name]) for name in (sorted(loss) if names is None else names)))
-    return Losses(tuple(map(output_loss, loss)) if isinstance(loss, list | tuple) else (output_loss(loss),))
+        assert order is not None
+        if set(loss) != set(order):
+            raise ValueError(
+                f"loss is for outputs {sorted(loss)}, but the model's are {list(order)}; name each one, with None for an "
+                f"output that is not trained."
+            )
+        loss = [loss[name] for name in order]
+    if not isinstance(loss, list | tuple):
+        return Losses((output_loss(loss),), order)
+    return Losses(tuple(NO_LOSS if one is None else output_loss(one) for one in loss), order)
 
 
 def bounded(every: Losses, first: float) -> Losses:
@@ -194,13 +238,16 @@ def bounded(every: Losses, first: float) -> Losses:
     one can be distinguished.
     """
     bound = max(BOUND, OF_FIRST * first) if math.isfinite(first) else BOUND
-    return Losses(tuple(_bounded(one, bound) if one.name in SPARSE | ONE_HOT | BINARY else one for one in every.each))
+    each = [_bounded(one, bound) if one.name in SPARSE | ONE_HOT | BINARY else one for one in every.each]
+    return every._replace(each=tuple(each))
 
 
 def _bounded(loss: OutputLoss, bound: float) -> OutputLoss:
     def values(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         plain = loss.values(labels, outputs)
-        return tf.where(tf.math.is_finite(plain), -bound * tf.math.expm1(-plain / bound), plain)
+        values = tf.where(tf.math.is_finite(plain), -bound * tf.math.expm1(-plain / bound), plain)
+        values._keras_mask = getattr(plain, "_keras_mask", None)  # which labels count
+        return values
 
     return loss._replace(values=values)
 
@@ -210,6 +257,8 @@ def smoothed(loss: OutputLoss, smoothing: tf.Tensor) -> OutputLoss:
 
     It uses `rf.cross_entropy`, because Keras's loss lacks the derivative with respect to the labels.
     """
+    if loss.ignored is not None:
+        raise ValueError(f"label_smoothing is a hyper, but the loss ignores class {loss.ignored}; use one of the two.")
     if loss.name not in SPARSE | ONE_HOT:
         raise ValueError(
             f"label_smoothing is a hyper, but the loss is {loss.name}; only SparseCategoricalCrossentropy and "

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from rfho2.core import nest
 from rfho2.core.types import Nest
-from rfho2.keras_bridge.training.keras_training import KerasTraining, current_params
+from rfho2.keras_bridge.training.keras_training import ANY_SEED, KerasTraining, current_params
 from rfho2.keras_bridge.training.losses import ELEMENTWISE, ONE_HOT, SPARSE, Losses, OutputLoss
 from rfho2.keras_bridge.tuners.epochs import EVALUATED, evaluate
 from rfho2.keras_bridge.wrapping.model import EXAMPLES, Params, check_derivatives
@@ -31,7 +31,7 @@ def check_training(
     params = current_params(model, training.model.params)
     if check:
         check_derivatives(training.model.apply, params, few[0], model.name)
-    outputs, penalties = training.model.apply(params, few[0], return_losses=True)
+    outputs, penalties = training.model.apply(params, few[0], seed=tf.constant(ANY_SEED), return_losses=True)
     regularised = float(penalties) != 0 or any(variable.regularizer for variable in model.trainable_variables)
     if "regularization" in training.tunables.start and not regularised:
         raise ValueError(
@@ -62,7 +62,7 @@ def _check_gradient(model: keras.Model, training: KerasTraining, params: Params,
         value = training.objective(params, {}, examples)
     _check_variables(model, tape.watched_variables())
     if all(g is None for g in nest.flatten(tape.gradient(value, params))):
-        names = ", ".join(loss.name for loss in training.loss.each)
+        names = ", ".join(loss.name for loss in training.loss.used)
         raise ValueError(
             f"loss {names} has no gradient with respect to the model's weights: a metric such as accuracy is piecewise "
             f"constant. Pass a differentiable loss, and the metric as metrics=[...]."
@@ -89,7 +89,7 @@ def _fits(label: Sequence[int], output: Sequence[int | None]) -> bool:
 def check_labels(loss: Losses, labels: Nest, outputs: Nest) -> None:
     """Refuses labels of the wrong kind for the loss and the outputs, before Keras broadcasts them to something wrong."""
     leaves = nest.flatten(outputs)
-    for one, y, out in zip(loss.per_output(len(leaves)), nest.flatten(labels), leaves, strict=False):
+    for one, y, out in zip(loss.per_output(len(leaves)), loss.arranged(labels, outputs), leaves, strict=True):
         _check_output_labels(one, np.asarray(y), out)
 
 
@@ -112,6 +112,7 @@ def _check_output_labels(loss: OutputLoss, y: np.ndarray, outputs: tf.Tensor) ->
             f"loss {loss.name} needs one class index per example, but the labels have shape {y.shape}. Use "
             f"CategoricalCrossentropy for one-hot labels, or y.argmax(-1)."
         )
+    y = y[y != loss.ignored]
     if y.size and not (y.min() >= 0 and y.max() < classes):
         raise ValueError(
             f"the labels range from {y.min()} to {y.max()}, but the model has {classes} outputs, for classes 0 to "

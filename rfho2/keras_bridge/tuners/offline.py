@@ -20,7 +20,13 @@ from rfho2.hypergradients.reverse import reverse
 from rfho2.keras_bridge.data import sources
 from rfho2.keras_bridge.data.datasets import Examples
 from rfho2.keras_bridge.training.hyper_update import hyper_update
-from rfho2.keras_bridge.training.keras_training import KerasTraining, compile_with, make_training
+from rfho2.keras_bridge.training.keras_training import (
+    ANY_SEED,
+    KerasTraining,
+    compile_with,
+    make_training,
+    seeded_validation,
+)
 from rfho2.keras_bridge.training.metrics import Metrics, rises
 from rfho2.keras_bridge.tuners.checks import check_metrics, check_training
 from rfho2.keras_bridge.tuners.model_settings import ModelSettings
@@ -130,9 +136,11 @@ def tune(
     check_metrics(model, held_out)
     tunables, params = training.tunables, training.model.params
 
+    validation_batches = seeded_validation(training, batches.full(held_out), seed + 3)
+
     def problem(data: tuple[Nest, Nest]) -> Problem:
         order = batches.seeded(batches.shuffled(data, batch_size, seed), seed + 1)
-        return Problem(training.dynamics(), training.objective, steps, order, batches.full(held_out))
+        return Problem(training.dynamics(), training.objective, steps, order, validation_batches)
 
     score, measured = _validation_metrics(model, training, held_out, best_by, best_mode)
 
@@ -175,7 +183,7 @@ def _validation_metrics(
     metrics, (x, y, *weights) = Metrics(model), nest.map(tf.convert_to_tensor, held_out)
 
     def results(params: Params) -> dict[str, tf.Tensor]:
-        outputs = training.model.apply(params, x, training=False)
+        outputs = training.model.apply(params, x, training=False, seed=tf.constant(ANY_SEED))
         loss = training.plain_loss(y, outputs, *weights)
         return metrics.results(metrics.updated(metrics.initial, x, y, outputs, weights, loss))
 

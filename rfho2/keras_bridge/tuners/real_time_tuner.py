@@ -23,7 +23,13 @@ from rfho2.keras_bridge.data import sources
 from rfho2.keras_bridge.data.datasets import Examples, Order, Source
 from rfho2.keras_bridge.training.epoch_means import EpochMeans
 from rfho2.keras_bridge.training.hyper_update import bold_update
-from rfho2.keras_bridge.training.keras_training import KerasTraining, compile_with, current_params, make_training
+from rfho2.keras_bridge.training.keras_training import (
+    KerasTraining,
+    compile_with,
+    current_params,
+    make_training,
+    seeded_validation,
+)
 from rfho2.keras_bridge.training.losses import bounded
 from rfho2.keras_bridge.training.optimizers import warn_of_state
 from rfho2.keras_bridge.tuners.checks import check_metrics, check_training
@@ -224,6 +230,7 @@ class RealTimeTuner:
     ) -> tuple[HyperOptimizer, Nest, Hypers]:
         """The driver, and the params and hypers from which it starts."""
         validation = sources.validation_batches(held_out, self.validation_batch, self.seed + 2)
+        validation = seeded_validation(self._training, validation, self.seed + 3)
         batch, params = validation(tf.constant(0)), current_params(self.model, self._training.model.params)
         if self._objective_training is None:
             plain = float(self._training.objective(params, {}, batch))

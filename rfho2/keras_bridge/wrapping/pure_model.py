@@ -20,6 +20,10 @@ Params = dict[str, tf.Tensor]
 STATISTICS_BATCH = 256  # examples per batch when moving statistics are recomputed from arrays
 
 
+class UnseededError(ValueError):
+    """A model draws random numbers, but was called without a seed."""
+
+
 class PureModel:
     """The function behind `KerasModel.apply`; with `by_batch`, batch norm uses the statistics of the batch."""
 
@@ -88,7 +92,7 @@ class PureModel:
     def _check_scope(self, scope: keras.StatelessScope, before: dict[int, Any], seeded: bool) -> None:
         """Refuses random draws made without a seed, or from a generator outside the model."""
         if not seeded and any(scope.state_mapping[id(v)] is not before[id(v)] for v in self.seeds):
-            raise ValueError(
+            raise UnseededError(
                 f"model '{self.model.name}' draws random numbers in training (dropout or the like): pass seed=, an int32[2] "
                 f"tensor, such as the one that rf.batches.seeded(batches, seed) adds to each batch."
             )

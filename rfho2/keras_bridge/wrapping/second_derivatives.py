@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from rfho2.core import nest
 from rfho2.core.graphs import Op, trace
-from rfho2.core.purity import PYTHON, RANDOM
+from rfho2.core.purity import PYTHON, RANDOM, Generators
 from rfho2.core.types import Nest
 from rfho2.core.warn import warn
 from rfho2.dynamics.base import gradient as gradient_of_loss
@@ -41,7 +41,13 @@ def check_second_derivatives(call: Call, params: Nest, name: str) -> None:
     computes in float32 nevertheless, rounding may hide an agreement: the check then warns, unless it can name an op that
     is wrong. It is made at points near `params`.
     """
+    before = Generators()
     params, outputs = _in_float64(call, params)
+    if before.drawn():
+        raise ValueError(
+            f"model '{name}' draws from Python's own random numbers ({', '.join(before.drawn())}) when it is called, as "
+            f"AugMix does: what was drawn once would be repeated at every step. Use layers that draw with keras.random."
+        )
     dtype = nest.flatten(params)[0].dtype
     rng = np.random.default_rng(0)
     gradient = functools.partial(_gradient, _scalar_of(call, outputs, dtype, rng))
