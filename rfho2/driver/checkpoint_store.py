@@ -137,8 +137,12 @@ class Store:
         for place in self._places():
             with contextlib.suppress(manifest.DamageError):  # nothing worth keeping
                 self._compare(place, json.loads(_read(place)["record.json"]))
-        for place in self._places():
-            files.remove_tree(place)
+        # The newest is the last to lose its name: a process that is killed half-way leaves either it or nothing.
+        for place in reversed(self._places()):
+            files.rename(place, files.draft_directory(self.directory, DRAFT))
+        for name in files.names(self.directory):
+            if name.startswith(DRAFT):
+                files.remove_tree(self.directory / name)
 
     def unusable(self, error: OSError) -> CheckpointError:
         """The error for a directory that this process cannot lock, create or read."""

@@ -1,5 +1,7 @@
 """Every single file operation of a run fails once: the result is the same, or a named error with all checkpoints intact."""
 
+import contextlib
+import json
 import random
 import shutil
 import warnings
@@ -10,6 +12,7 @@ import pytest
 import rfho2 as rf
 from rfho2.core import files
 from rfho2.driver import history
+from rfho2.driver.checkpoint_store import Store
 from tests.support.checkpoints import TOTAL, Start, assert_identical, checkpoint, contents, numbers, run, straight
 from tests.support.faulty_files import Crash, FaultySystem
 from tests.support.seeds import seed
@@ -77,6 +80,27 @@ def test_a_fault_at_every_operation_of_a_run(fault, tmp_path, monkeypatch):
         assert survived(monkeypatch, tmp_path / str(number), number, fault).hit
         shutil.rmtree(tmp_path / str(number))
     print(f"{fault}: {len(numbers)} faults injected")
+
+
+def store_of(place):
+    """The checkpoints of the run that wrote them."""
+    return Store(place, json.loads((checkpoint(place, 4) / "record.json").read_text())["fingerprint"])
+
+
+def test_a_process_that_is_killed_while_it_clears_leaves_the_newest_checkpoint_or_none(tmp_path, monkeypatch):
+    four, system = tmp_path / "four", FaultySystem(None, "crash after")
+    run(four, 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "system", system)
+        store_of(shutil.copytree(four, tmp_path / "counted")).clear()
+    left = set()
+    for number in range(len(system.log)):
+        store = store_of(place := shutil.copytree(four, tmp_path / str(number)))
+        with monkeypatch.context() as patch, contextlib.suppress(Crash):  # the end of a close says nothing
+            patch.setattr(files, "system", FaultySystem(number, "crash after"))
+            store.clear()
+        left.add(max(numbers(place), default=0))
+    assert left == {0, 4}
 
 
 @pytest.mark.parametrize("fault", ["ENOSPC", pytest.param("EIO", marks=pytest.mark.slow)])

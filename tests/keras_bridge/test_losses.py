@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.keras_bridge.training.losses import bounded, losses, output_loss
+from rfho2.keras_bridge.training.losses import bounded, losses, output_loss, smoothed
 
 RNG = np.random.default_rng(0)
 LOGITS = tf.constant(RNG.normal(size=(6, 3)), tf.float32)
@@ -111,9 +111,27 @@ def test_half_precision_outputs_are_evaluated_in_float32():
     assert loss(LABELS, tf.cast(LOGITS, tf.bfloat16)).dtype == tf.float32
 
 
-def test_ignore_class_is_refused():
-    with pytest.raises(ValueError, match="ignore_class"):
-        losses(keras.losses.SparseCategoricalCrossentropy(ignore_class=0))
+def test_ignored_labels_do_not_count():
+    keras_loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=255)
+    rng = np.random.default_rng(0)
+    outputs, labels = tf.constant(rng.normal(size=(6, 3)), tf.float32), np.array([0, 255, 2, 1, 255, 0])
+    (ours,) = losses(keras_loss).each
+    assert float(ours(labels, outputs)) == pytest.approx(float(keras_loss(labels, outputs)), rel=1e-6)
+    kept, (plain,) = labels != 255, bounded(losses(keras.losses.SparseCategoricalCrossentropy(from_logits=True)), 1.0).each
+    (of_all,) = bounded(losses(keras_loss), 1.0).each
+    assert float(of_all(labels, outputs)) == pytest.approx(float(plain(labels[kept], outputs[kept])), rel=1e-6)
+    with pytest.raises(ValueError, match="ignores class 255"):
+        smoothed(ours, tf.constant(0.1))
+
+
+def test_a_mean_over_the_weights_is_that_of_keras():
+    keras_loss = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
+    rng = np.random.default_rng(0)
+    (labels, outputs), weights = rng.normal(size=(2, 5, 1)).astype("float32"), np.array([1, 2, 0, 3, 4], "float32")
+    (ours,) = losses(keras_loss).each
+    for given in (None, weights):
+        expected = float(keras_loss(labels, outputs, given))
+        assert float(ours(tf.constant(labels), tf.constant(outputs), given)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_weights_are_aligned_with_the_examples():
