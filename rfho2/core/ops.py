@@ -81,6 +81,15 @@ def safe_sqrt(x: tf.Tensor) -> tf.Tensor:
     return tf.where(positive, tf.sqrt(tf.where(positive, x, tf.ones_like(x))), tf.zeros_like(x))
 
 
+def inert_at_zero(x: tf.Tensor, moment: tf.Tensor) -> tf.Tensor:
+    """x, with derivative 0 where both x and the moment are 0: where no gradient has ever moved a weight.
+
+    An optimiser that divides by the root of a second moment has the slope eta / epsilon there, but a gradient above epsilon
+    already gives a step of eta. The slope holds so near to 0 that it describes no step that is ever taken.
+    """
+    return tf.where((x != 0) | (moment != 0), x, tf.stop_gradient(x))
+
+
 def uniform(key: tf.Tensor, shape: tuple[int, ...] | tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
     """Uniform random numbers in [0, 1) from an int32[2] key; graph and XLA draw the same ones, unlike other stateless draws.
 

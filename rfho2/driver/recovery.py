@@ -96,8 +96,7 @@ def divergence(
     advice = (
         "The objective is finite; the backward pass is not. Either the data have NaN or infinity, which a ReLU can hide "
         "from the value; or the adjoint overflows. Forward mode has no adjoint: rf.forward(problem), rf.real_time(..., "
-        "mode='forward') or rf.tune(..., method='forward'). With Adam, a larger epsilon (1e-3) helps if some weight has "
-        "never had a gradient (an embedding without data). "
+        "mode='forward') or rf.tune(..., method='forward'). "
         if "norm of adjoint" in bad and np.all(np.isfinite(value))
         else ""
     )

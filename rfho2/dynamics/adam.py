@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rfho2.core import nest
-from rfho2.core.ops import safe_sqrt
+from rfho2.core.ops import inert_at_zero, safe_sqrt
 from rfho2.core.types import Hypers, Nest
 from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve, with_gradient
 
@@ -28,9 +28,8 @@ def adam(
     m_t = b1 m_{t-1} + (1 - b1) g_t,  v_t = b2 v_{t-1} + (1 - b2) g_t^2
     w_t = w_{t-1} - eta sqrt(1 - b2^t) / (1 - b1^t) m_t / (sqrt(v_t) + epsilon)
 
-    Where a gradient has always been 0 (a dead unit), the derivative of sqrt(v) is taken to be 0, its limit there. The slope
-    of the step there is eta / epsilon: with a penalty on a weight that is 0 and gets no data, the adjoint grows by a large
-    factor at each step and overflows in reverse mode, unless epsilon is larger (1e-3); forward mode is not affected.
+    Where a gradient has always been 0 (a dead unit, or a weight of 0 that has a penalty and gets no data), the derivative of
+    the step is taken to be 0, in reverse and in forward mode: see `core.ops.inert_at_zero`.
 
     Args:
       loss: (params, hypers, batch) -> scalar, J_t; g_t is its gradient.
@@ -95,7 +94,8 @@ def _adam(loss: Loss, **settings: Setting) -> Dynamics:
         m = nest.map(lambda m, g, b1: b1 * m + (1 - b1) * g, m, g, b1)
         v = nest.map(lambda v, g, b2: b2 * v + (1 - b2) * tf.square(g), v, g, b2)
         rate = nest.map_once(lambda eta, b1, b2: _corrected(eta, b1, b2, t), eta, b1, b2)
-        w = nest.map(lambda w, m, v, rate, eps: w - rate * m / (safe_sqrt(v) + eps), w, m, v, rate, eps)
+        pull = nest.map(inert_at_zero, m, v)
+        w = nest.map(lambda w, pull, v, rate, eps: w - rate * pull / (safe_sqrt(v) + eps), w, pull, v, rate, eps)
         return AdamState(w, m, v)
 
     def init(params: Nest, hypers: Hypers) -> AdamState:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rfho2.core import nest
+from rfho2.core.ops import inert_at_zero
 from rfho2.core.types import Hypers, Nest
 from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve, with_gradient
 
@@ -23,6 +24,8 @@ def rmsprop(loss: Loss, learning_rate: Setting, rho: Setting = 0.9, epsilon: Set
 
     v_t = rho v_{t-1} + (1 - rho) g_t^2
     w_t = w_{t-1} - eta g_t / sqrt(v_t + epsilon)
+
+    Where a gradient has always been 0, the derivative of the step is taken to be 0, as in `rf.adam`.
 
     Args:
       loss: (params, hypers, batch) -> scalar, J_t; g_t is its gradient.
@@ -43,7 +46,9 @@ def rmsprop(loss: Loss, learning_rate: Setting, rho: Setting = 0.9, epsilon: Set
         decay = resolve("rho", rho, w, hypers, t)
         eps = resolve("epsilon", epsilon, w, hypers, t)
         v = nest.map(lambda v, g, rho: rho * v + (1 - rho) * tf.square(g), v, g, decay)
-        return RMSPropState(nest.map(lambda w, v, g, eta, eps: w - eta * g / tf.sqrt(v + eps), w, v, g, eta, eps), v)
+        pull = nest.map(inert_at_zero, g, v)
+        w = nest.map(lambda w, v, pull, eta, eps: w - eta * pull / tf.sqrt(v + eps), w, v, pull, eta, eps)
+        return RMSPropState(w, v)
 
     return Dynamics(
         init=lambda params, hypers: RMSPropState(params, nest.zeros_like(params)),

@@ -22,7 +22,8 @@ class Row(NamedTuple):
     """One hyper: its derivative along the direction in which the three methods differ most, and the relative error there.
 
     `engine` is the derivative by the engine that is checked, if there is one, along the direction in which it differs most
-    from the differences that are its reference, `engine_difference`.
+    from the differences that are its reference, `engine_difference`. `direction` is the entry, such as "[3]", or the number
+    of the random direction, that `reverse`, `forward` and `difference` belong to.
     """
 
     hyper: str
@@ -33,6 +34,7 @@ class Row(NamedTuple):
     engine: float | None = None
     engine_difference: float | None = None
     engine_error: float = 0.0
+    direction: str = ""
 
 
 class Check(NamedTuple):
@@ -53,13 +55,16 @@ class Check(NamedTuple):
     def __str__(self) -> str:
         lines = [f"{'hyper':<20} {'reverse':>16} {'forward':>16} {'difference':>16} {'error':>9}"]
         lines += [
-            f"{r.hyper:<20} {r.reverse:>16.9g} {r.forward:>16.9g} {r.difference:>16.9g} {r.error:>9.1e}" for r in self.table
+            f"{r.hyper + r.direction:<20} {r.reverse:>16.9g} {r.forward:>16.9g} {r.difference:>16.9g} {r.error:>9.1e}"
+            for r in self.table
         ]
         lines += [
             f"{r.hyper:<20} {r.engine:>16.9g} {'(the engine)':>16} {r.engine_difference:>16.9g} {r.engine_error:>9.1e}"
             for r in self.table
             if r.engine is not None
         ]
+        if any(row.direction for row in self.table):
+            lines.append("(of a hyper with several entries: the entry, or the random direction, with the largest error)")
         lines.append(f"derivative of one step compared with differences: error {self.step_error:.1e}")
         return "\n".join([*(lines if self.table else []), "ok" if self.ok else f"WRONG: {self.message}"])
 
@@ -117,10 +122,13 @@ def check_hypergradient(
         return Check(False, [], f"not finite: {', '.join(bad)}; look for log(0), 0/0 and sqrt at 0.", float("nan"))
 
     worst = compare(problem, value, hypers, [by_mode.grads for by_mode in engines], rng)
-    table = [Row(name, numbers[0], numbers[1], numbers[2], error) for name, (numbers, error) in worst.items()]
+    table = [
+        Row(name, one.numbers[0], one.numbers[1], one.numbers[2], one.error, direction=one.direction)
+        for name, one in worst.items()
+    ]
     checked = None if engine is None else compare_engine(engine, params, hypers, rtol, seed)
     if checked is not None:
-        table = [Row(*row[:5], *checked.columns[row.hyper]) for row in table]
+        table = [Row(*row[:5], *checked.columns[row.hyper], row.direction) for row in table]
     step_error, step_culprit = _step_error(problem, params, hypers, rng)
     wrong = [row.hyper for row in table if not row.error <= rtol]
     message = ""

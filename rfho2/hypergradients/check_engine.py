@@ -35,7 +35,7 @@ def compare_engine(engine: Engine, params: Nest, hypers: Hypers, rtol: float, se
     if engine.settings.get("method") == "implicit":
         limit = max(rtol, RESIDUALS * float(hypergradient.norms["linear residual"]))
     worst = compare(engine.problem, value, hypers, [hypergradient.grads], np.random.default_rng(seed))
-    columns = {name: (numbers[0], numbers[1], error) for name, (numbers, error) in worst.items()}
+    columns = {name: (one.numbers[0], one.numbers[1], one.error) for name, one in worst.items()}
     wrong = [name for name, (_, _, error) in columns.items() if not error <= limit]
     return EngineComparison(columns, _message(engine, hypergradient.norms, wrong, limit) if wrong else "")
 

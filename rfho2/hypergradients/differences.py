@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from tqdm import tqdm
 
 from rfho2.core import loops, nest
 from rfho2.core.types import Hypers, Nest
@@ -19,6 +21,7 @@ SCALES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # difference steps, relative to the hyp
 LEAST = 1e-4  # smaller hypers count as this size: steps proportional to 1e-10 would measure rounding
 LONGEST = 100  # how long a training is continued until it converges, in multiples of T
 STILL = 1e-15  # the relative change of a state in one step that counts as none
+PATIENCE = 2  # seconds before a progress bar is shown
 FLOOR = 1e-9  # relative to the value: smaller derivatives are lost in the rounding errors of differences
 
 
@@ -40,11 +43,25 @@ def difference(fn: Callable[[Hypers], float | np.ndarray], at: Hypers, direction
     return tried[int(np.nanargmin(unsteady)) + 1] if np.any(np.isfinite(unsteady)) else tried[-1]
 
 
-def directions(hyper: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+class Compared(NamedTuple):
+    """A derivative along one direction by each method, the last by differences; their relative error; the direction."""
+
+    numbers: list[float]
+    error: float
+    direction: str
+
+
+def directions(hyper: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """The directions along which a hyper is checked: its entries, "[0]", "[1]" and so on, or random ones."""
+    if hyper.ndim == 0:
+        return {"": np.ones([])}
     if hyper.size <= ENTRIES:
-        return [unit.reshape(hyper.shape) for unit in np.eye(hyper.size)]
+        return {
+            str(list(i)): unit.reshape(hyper.shape)
+            for i, unit in zip(np.ndindex(hyper.shape), np.eye(hyper.size), strict=True)
+        }
     draws = rng.normal(size=(DIRECTIONS, hyper.size))
-    return [(d / np.linalg.norm(d)).reshape(hyper.shape) for d in draws]
+    return {f", direction {i}": (d / np.linalg.norm(d)).reshape(hyper.shape) for i, d in enumerate(draws)}
 
 
 def compare(
@@ -53,8 +70,8 @@ def compare(
     hypers: Hypers,
     grads: Sequence[Hypers],
     rng: np.random.Generator,
-) -> dict[str, tuple[list[float], float]]:
-    """By hyper, where the hypergradients differ most from one another and from differences: ([each, difference], error).
+) -> dict[str, Compared]:
+    """By hyper, where the hypergradients differ most from one another and from differences.
 
     Args:
       value: hypers -> the value of each objective by name.
@@ -63,14 +80,20 @@ def compare(
     """
     base, worst = value(hypers), {}
     owner = {name: term.name for term in problem.terms(hypers) for name in term.hypers}
-    for name in hypers:
-        along = directions(np.asarray(hypers[name]), rng)
-        near = [float(difference(functools.partial(_pick, value, owner[name]), hypers, {name: d})) for d in along]
+    each_along = {name: directions(np.asarray(hypers[name]), rng) for name in hypers}
+    bar = tqdm(total=sum(map(len, each_along.values())), desc="differences", unit="direction", delay=PATIENCE, leave=False)
+    for name, named in each_along.items():
+        along, near = list(named.values()), []
+        for d in along:
+            near.append(float(difference(functools.partial(_pick, value, owner[name]), hypers, {name: d})))
+            bar.update()
         columns = np.array([*([float(np.sum(each[name] * d)) for d in along] for each in grads), near])
         spread = np.max(columns, axis=0) - np.min(columns, axis=0)
         at, floor = int(np.argmax(spread)), abs(base[owner[name]]) * FLOOR
         error = float(spread[at] / max(np.max(np.abs(columns)), floor, np.finfo(float).tiny))
-        worst[name] = columns[:, at].tolist(), error if np.all(np.isfinite(columns)) else float("nan")
+        error = error if np.all(np.isfinite(columns)) else float("nan")
+        worst[name] = Compared(columns[:, at].tolist(), error, list(named)[at])
+    bar.close()
     return worst
 
 

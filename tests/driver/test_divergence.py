@@ -44,12 +44,12 @@ def test_a_hypergradient_that_diverges_alone_is_named():
 
 
 def test_an_adjoint_that_overflows_where_forward_mode_does_not_is_named():
-    def loss(w, hypers, batch):  # w[1] is 0, and has no data
-        return (w[0] - 1) ** 2 + hypers["l2"] * tf.reduce_sum(w**2)
+    def loss(w, hypers, batch):  # w[1] is and stays 0, but would grow if it were not
+        return (w[0] - 1) ** 2 + hypers["l2"] * tf.reduce_sum(w**2) + 1e6 * w[1] ** 2
 
-    problem = rf.Problem(rf.adam(loss, 0.01), lambda w, hypers, batch: (w[0] - 1) ** 2 + 0.1 * w[1], steps=100)
+    problem = rf.Problem(rf.gradient_descent(loss, 0.01), lambda w, hypers, batch: (w[0] - 1) ** 2 + 0.1 * w[1], steps=100)
     hypers = {"l2": 0.1}
-    with pytest.raises(rf.DivergenceError, match=r"the backward pass is not.* NaN .* rf.forward.* epsilon"):
+    with pytest.raises(rf.DivergenceError, match=r"the backward pass is not.* NaN .* rf.forward"):
         rf.HyperOptimizer(rf.reverse(problem, jit_compile=False), rf.projected_adam(0.1)).run(tf.zeros(2), hypers, 1)
     assert np.isfinite(rf.forward(problem, jit_compile=False)(tf.zeros(2), hypers).grads["l2"])
 
