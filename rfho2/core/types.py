@@ -36,7 +36,7 @@ def _described(hypers: Hypers) -> str:
 
 def _summary(array: np.ndarray) -> str:
     if array.size <= SHOWN:
-        return " ".join(np.array2string(array, precision=4, separator=", ").split())
+        return " ".join(np.array2string(array, separator=", ", formatter={"float_kind": "{:.4g}".format}).split())
     return f"{array.dtype}{list(array.shape)} from {array.min():.4g} to {array.max():.4g}, mean {array.mean():.4g}"
 
 
@@ -66,7 +66,10 @@ class Best(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The result of `HyperOptimizer.run`; `history` has one flat dict per hyper-iteration."""
+    """The result of `HyperOptimizer.run`; `history` has one flat dict per hyper-iteration.
+
+    `hypers` are those after the last update; printing the result shows those of `best`, with which a training was run.
+    """
 
     hypers: dict[str, tf.Tensor]
     state: Nest
@@ -77,9 +80,9 @@ class Result(NamedTuple):
         if not self.history:
             return f"Result of 0 hyper-iterations\n{_described(self.hypers)}"
         first, last = (self.history[i]["value"] for i in (0, -1))
-        best = "" if self.best is None else f"; best {self.best.value:.6g} at {self.best.iteration}"
         number = f"{len(self.history)} hyper-iteration{'s' if len(self.history) > 1 else ''}"
-        return f"Result of {number}: value {first:.6g} -> {last:.6g}{best}\n{_described(self.hypers)}"
+        ends = f"Result of {number}: value {first:.6g} -> {last:.6g}"
+        return f"{ends}\n{_described(self.hypers)}" if self.best is None else f"{ends}\n{self.best!r}"
 
 
 class Run(NamedTuple):

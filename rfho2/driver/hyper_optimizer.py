@@ -290,6 +290,8 @@ def checked_callbacks(callbacks: Sequence[Any]) -> tuple[Any, ...]:
         raise TypeError(f"callbacks is {type(callbacks).__name__}; pass a list, such as [rf.ProgressBar()].")
     for callback in callbacks:
         name = type(callback).__name__
+        if isinstance(callback, type):
+            raise TypeError(f"callbacks has the class {callback.__name__}; pass an object, {callback.__name__}(...).")
         if any(cls.__module__.partition(".")[0] == "keras" for cls in type(callback).__mro__):
             raise TypeError(
                 f"callbacks has {name}, a Keras callback, which is for RealTimeTuner.fit. Pass rfho2's: rf.ProgressBar(), "

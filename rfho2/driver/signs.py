@@ -28,8 +28,9 @@ class SignMonitor:
         rescaled = {name.partition("/")[0] for name in extra}
         for name in [name for name in self._start if name not in rescaled and np.any(np.asarray(hypers[name]) < 0)]:
             start, now = self._start.pop(name), np.asarray(hypers[name])
+            began = f"at {start:g}" if start.ndim == 0 else f"with entries from {np.min(start):g} on"
             warn(
-                f"hyper '{name}' started at {np.min(start):g} or above, and has become negative ({np.min(now):g}) at "
+                f"hyper '{name}' started {began}, and has become negative ({np.min(now):g}) at "
                 f"hyper-iteration {k}. If that makes no sense, as for a learning rate, keep it positive: "
                 f"rf.projected_adam(rate, constraints={{'{name}': rf.NonNegative()}}), or log_scale=['{name}']."
             )

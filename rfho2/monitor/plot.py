@@ -38,8 +38,7 @@ def plot(result: Result | Any) -> Figure:
     image of a matrix.
 
     Args:
-      result: what `HyperOptimizer.run` returned (also `rf.tune(...).result`), or the history that `RealTimeTuner.fit`
-        returned.
+      result: what `HyperOptimizer.run` or `rf.tune` returned, or the history that `RealTimeTuner.fit` returned.
 
     Returns:
       A matplotlib figure; `figure.savefig("run.png")` writes it.
@@ -87,6 +86,7 @@ def _grid(needs: str, number: int, most: int, width: float, height: float) -> tu
 
 
 def _run_of(result: Any) -> _Run:
+    result = result.result if isinstance(getattr(result, "result", None), Result) else result
     if isinstance(result, Result):
         always = [name for name in (result.history or [{}])[0] if all(name in row for row in result.history)]
         columns = {name: np.array([row[name] for row in result.history]) for name in always}
@@ -120,9 +120,10 @@ def _panels(run: _Run) -> list[tuple[str, Draw]]:
 def _curves(curves: Mapping[str, np.ndarray], unit: str) -> Draw:
     def draw(axis: Axes) -> None:
         for name, values in curves.items():
-            axis.plot(1 + np.arange(len(values)), values, label=name, marker="." if len(values) < 30 else None)
+            axis.plot(np.arange(len(values)), values, label=name, marker="." if len(values) < 30 else None)
         _set_scale(axis, np.concatenate(list(curves.values())))
         axis.set_xlabel(unit)
+        axis.locator_params("x", integer=True)
         axis.grid(alpha=0.3)
         if len(curves) > 1:
             axis.legend(fontsize="small")

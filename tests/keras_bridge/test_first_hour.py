@@ -1,6 +1,8 @@
 """The first hour with a Keras model: mistakes are named, and `rf.tune` takes what the compiled model has."""
 
 import json
+import os
+import signal
 
 import keras
 import numpy as np
@@ -76,6 +78,22 @@ def test_tune_takes_loss_and_metrics_of_a_compiled_model_and_leaves_it_compiled(
     assert json.loads(json.dumps(tuned.hypers))["learning_rate"] > 1e-3
     assert float(model.optimizer.learning_rate) == pytest.approx(tuned.hypers["learning_rate"])
     assert f"val_accuracy {max(accuracies):.6g}" in repr(tuned)
+
+
+def test_what_was_found_before_ctrl_c_is_in_the_exception():
+    class Interrupt(rf.Callback):
+        def on_hyper_iteration(self, k, hypers, hypergradient, extra):
+            if k == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    model = network()
+    options = {"method": "reverse", "steps": 5, "iterations": 9, "jit_compile": False, "check": False, "verbose": 0}
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        rf.tune(model, SPARSE, TRAIN, VALID, callbacks=[Interrupt()], **options)
+    found = stopped.value.result
+    assert found.hypers["learning_rate"] == pytest.approx(found.result.history[found.result.best.iteration]["learning_rate"])
+    assert float(SPARSE(VALID[1], model(VALID[0]))) == pytest.approx(found.result.best.value, rel=1e-5)
+    assert rf.plot(found).axes[0].get_title() == "objective"
 
 
 def test_the_settings_of_the_compiled_optimizer_are_kept_when_it_is_named():

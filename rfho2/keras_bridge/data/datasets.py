@@ -26,13 +26,13 @@ class Source(NamedTuple):
       batches: index -> (examples, int32[2]).
       steps: the number of batches in an epoch.
       inputs: arrays, or a dataset of one epoch of examples, for the statistics of batch norm and for metrics.
-      labels: all of them, or None where they come from a dataset.
+      labels: all of them, or those of the first batch of a dataset.
     """
 
     batches: Batches
     steps: int
     inputs: Any
-    labels: Nest | None = None
+    labels: Nest
 
 
 class Order(NamedTuple):
@@ -115,7 +115,8 @@ def streamed(dataset: tf.data.Dataset, plain: tf.data.Dataset, order: Order, cla
     # A smaller last batch would need another compiled program.
     full_batches, counted = dataset.filter(has_full_size), plain.filter(has_full_size)
     steps = _steps(plain, counted, order.steps_per_epoch)
-    return Source(batches.stream(full_batches.repeat().enumerate().map(with_seed)), steps, counted.take(steps))
+    stream = batches.stream(full_batches.repeat().enumerate().map(with_seed))
+    return Source(stream, steps, counted.take(steps), nest.map(lambda leaf: leaf.numpy(), example[1]))
 
 
 def _weighted(element: tuple[Any, ...], class_weight: Mapping[int, float]) -> tuple[Any, ...]:

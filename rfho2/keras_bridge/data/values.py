@@ -22,7 +22,7 @@ def check_values(examples: Examples, argument: str) -> None:
             array, name = np.asarray(leaf), part if path == "." else f"{part} '{path}'"
             if part == "y" and array.dtype.kind in "USO":
                 raise ValueError(
-                    f"{argument}: {name} has labels such as {array.ravel()[0]!r}; pass numbers, for instance "
+                    f"{argument}: {name} has labels such as {str(array.ravel()[0])!r}; pass numbers, for instance "
                     f"np.unique(y, return_inverse=True)[1]."
                 )
             if array.dtype.kind != "f" or np.isfinite(array).all():

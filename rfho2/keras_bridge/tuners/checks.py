@@ -22,6 +22,7 @@ def check_training(
     examples: tuple[Nest, ...],
     labels: Nest | None = None,
     check: bool = True,
+    names: tuple[str, str] = ("validation_data", "y"),
 ) -> None:
     """Checks the model's second derivatives, if `check`, the kind of the labels, and that the loss has a gradient.
 
@@ -38,9 +39,9 @@ def check_training(
             f"hyper 'regularization' multiplies the layers' regularisers, but model '{model.name}' has none. Build layers "
             f"with kernel_regularizer='l2', or tune 'weight_decay'."
         )
-    for y in (examples[1], labels):
+    for y, name in ((examples[1], names[0]), (labels, names[1])):
         if y is not None:
-            check_labels(training.loss, y, outputs)
+            check_labels(training.loss, y, outputs, name)
     _check_gradient(model, training, params, few)
 
 
@@ -86,35 +87,36 @@ def _fits(label: Sequence[int], output: Sequence[int | None]) -> bool:
     return len(pair[0]) == len(pair[1]) and all(b is None or a == b for a, b in zip(*pair, strict=True))
 
 
-def check_labels(loss: Losses, labels: Nest, outputs: Nest) -> None:
+def check_labels(loss: Losses, labels: Nest, outputs: Nest, argument: str = "y") -> None:
     """Refuses labels of the wrong kind for the loss and the outputs, before Keras broadcasts them to something wrong."""
     leaves = nest.flatten(outputs)
     for one, y, out in zip(loss.per_output(len(leaves)), loss.arranged(labels, outputs), leaves, strict=True):
-        _check_output_labels(one, np.asarray(y), out)
+        _check_output_labels(one, np.asarray(y), out, argument)
 
 
-def _check_output_labels(loss: OutputLoss, y: np.ndarray, outputs: tf.Tensor) -> None:
+def _check_output_labels(loss: OutputLoss, y: np.ndarray, outputs: tf.Tensor, argument: str) -> None:
     classes = outputs.shape[-1] if outputs.shape.rank else 1
     if loss.name in ONE_HOT and (y.ndim != outputs.shape.rank or y.shape[-1] != classes):
         raise ValueError(
-            f"loss {loss.name} needs one-hot labels of {classes} classes, but the labels have shape {y.shape} "
+            f"{argument}: loss {loss.name} needs one-hot labels of {classes} classes, but the labels have shape {y.shape} "
             f"({y.dtype}). Use SparseCategoricalCrossentropy, or keras.utils.to_categorical(y, {classes})."
         )
     if loss.name in ELEMENTWISE and not _fits(y.shape[1:], outputs.shape[1:]):
         raise ValueError(
-            f"loss {loss.name} compares labels and outputs entry by entry, but a label has shape {list(y.shape[1:])} and an "
-            f"output {list(outputs.shape[1:])}. Give the last layer as many units as a label has numbers."
+            f"{argument}: loss {loss.name} compares labels and outputs entry by entry, but a label has shape "
+            f"{list(y.shape[1:])} and an output {list(outputs.shape[1:])}. Give the last layer as many units as a label has "
+            f"numbers, or, if the labels are one-hot, use another loss."
         )
     if loss.name not in SPARSE:
         return
     if y.ndim == outputs.shape.rank and y.shape[-1] != 1:
         raise ValueError(
-            f"loss {loss.name} needs one class index per example, but the labels have shape {y.shape}. Use "
+            f"{argument}: loss {loss.name} needs one class index per example, but the labels have shape {y.shape}. Use "
             f"CategoricalCrossentropy for one-hot labels, or y.argmax(-1)."
         )
     y = y[y != loss.ignored]
     if y.size and not (y.min() >= 0 and y.max() < classes):
         raise ValueError(
-            f"the labels range from {y.min()} to {y.max()}, but the model has {classes} outputs, for classes 0 to "
-            f"{classes - 1}."
+            f"{argument}: the labels range from {y.min()} to {y.max()}, but the model has {classes} outputs, for classes 0 "
+            f"to {classes - 1}."
         )

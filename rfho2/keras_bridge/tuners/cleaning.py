@@ -118,7 +118,7 @@ def per_example_weights(
     chosen = resolve_optimizer(optimizer, model)
     trained_by = chosen._replace(settings={**chosen.settings, "learning_rate": learning_rate})
     training = make_training(model, loss, (), trained_by, False, None, batch_norm)
-    check_training(model, training, examples, check=check)
+    check_training(model, training, examples, check=check, names=("train", ""))
     number = len(nest.flatten(examples)[0])
     size = errors.check_count("batch_size", min(batch_size, number))
     judges = None

@@ -134,11 +134,11 @@ class Epochs:
         return {name: value.numpy() for name, value in self.training.tunables.to_user(hypers).items()}
 
     def _warn_of_few_updates(self, updates: int) -> None:
-        times = "once, after the last step" if updates == 1 else f"only {updates} times"
+        times = "only once, at the end" if updates == 1 else f"only {updates} times"
         warn(
-            f"the hypers were updated {times}, about every {self.source.steps / self.per_epoch:.0f} steps: the model has "
-            f"trained with values at or near those from which they started, and these are reported. Train for more epochs, "
-            f"or pass a smaller hyper_batch to the tuner.",
+            f"the hypers were updated {times}: the model has trained with values at or near those from which they started, "
+            f"and these are reported. An update takes {self.source.steps / self.per_epoch:.0f} steps: train for more epochs "
+            f"or pass a smaller hyper_batch to the tuner."
         )
 
     def history(self, result: Result) -> keras.callbacks.History:

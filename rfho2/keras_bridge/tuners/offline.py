@@ -44,7 +44,8 @@ class Tuned(NamedTuple):
     Attributes:
       hypers: the best hypers, on the user's scale; a list of numbers if a hyper has several.
       model: the model passed to `tune`, compiled, with the final weights and the tuned settings of its optimizer.
-      result: the driver's result: history, best hyper-iteration, last state.
+      result: the driver's result: history, best hyper-iteration, last state. Its history has the hypers on the user's scale;
+        its `hypers` are on the scale on which they are tuned (logarithms of learning rates).
     """
 
     hypers: dict[str, float | list[float]]
@@ -52,11 +53,13 @@ class Tuned(NamedTuple):
     result: Result
 
     def __repr__(self) -> str:
-        hypers = ", ".join(f"{name} {np.array2string(np.asarray(v), precision=4)}" for name, v in self.hypers.items())
+        hypers = [f"{name} {', '.join(f'{v:.4g}' for v in np.atleast_1d(value))}" for name, value in self.hypers.items()]
         assert self.result.best is not None
-        best = self.result.history[self.result.best.iteration]
-        values = ", ".join(f"{name} {v:.6g}" for name, v in best.items() if name == "value" or name.startswith("val_"))
-        return f"Tuned '{self.model.name}': {hypers}; {values} at hyper-iteration {self.result.best.iteration}"
+        k = self.result.best.iteration
+        best = self.result.history[k]
+        scores = {name: v for name, v in best.items() if name.startswith("val_")} or {"val_loss": best["value"]}
+        measured = ", ".join(f"{name} {score:.6g}" for name, score in scores.items())
+        return f"Tuned '{self.model.name}': {'; '.join(hypers)}; {measured} at hyper-iteration {k}"
 
 
 def tune(
@@ -88,6 +91,8 @@ def tune(
     verbose: str | int = "auto",
 ) -> Tuned:
     """Finds the hypers that minimise the validation loss after `steps` training steps, and trains the model with them.
+
+    Ctrl-C raises `KeyboardInterrupt`, whose `.result` is what has been found so far, as a `Tuned` without refit.
 
     Args:
       model, loss, hypers, optimizer, per_layer, ranges, metrics, batch_norm, seed, jit_compile, check: as for
@@ -132,7 +137,7 @@ def tune(
         raise ValueError("only one of train and validation has sample weights; pass them with both, or refit=False.")
     training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
     compile_with(model, training, loss, metrics)
-    check_training(model, training, examples, held_out[1], check=check)
+    check_training(model, training, examples, held_out[1], check, ("train", "validation"))
     check_metrics(model, held_out)
     tunables, params = training.tunables, training.model.params
 
@@ -159,16 +164,25 @@ def tune(
         best_by=score,
         on_divergence=tunables.with_lower_learning_rate,
     )
-    result = driver.run(params, tunables.to_internal(tunables.start), iterations, checkpoint_dir)
-    assert result.best is not None
-    state = result.best.state
-    if refit:
-        both = nest.map(lambda a, b: np.concatenate([a, b]), examples, held_out)
-        state = Compiled(problem(both).train, jit_compile)(params, result.best.hypers)
-    training.model.assign(training.dynamics().params(state), examples[0])
-    best = {name: value.numpy() for name, value in tunables.to_user(result.best.hypers).items()}
-    ModelSettings(model, training.optimizer.name).end(best)
-    return Tuned({name: value.tolist() for name, value in best.items()}, model, result)
+
+    def tuned(result: Result, refit: bool) -> Tuned:
+        assert result.best is not None
+        state = result.best.state
+        if refit:
+            both = nest.map(lambda a, b: np.concatenate([a, b]), examples, held_out)
+            state = Compiled(problem(both).train, jit_compile)(params, result.best.hypers)
+        training.model.assign(training.dynamics().params(state), examples[0])
+        best = {name: value.numpy() for name, value in tunables.to_user(result.best.hypers).items()}
+        ModelSettings(model, training.optimizer.name).end(best)
+        return Tuned({name: value.tolist() for name, value in best.items()}, model, result)
+
+    try:
+        return tuned(driver.run(params, tunables.to_internal(tunables.start), iterations, checkpoint_dir), refit)
+    except KeyboardInterrupt as error:
+        so_far = getattr(error, "result", None)
+        if isinstance(so_far, Result) and so_far.best is not None:
+            error.result = tuned(so_far, refit=False)  # type: ignore[attr-defined]
+        raise
 
 
 def _validation_metrics(
