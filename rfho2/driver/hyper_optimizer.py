@@ -14,6 +14,7 @@ import tensorflow as tf
 from rfho2.core import errors, nest, rows
 from rfho2.core.types import Best, HyperGradient, Hypers, Nest, Result, Run
 from rfho2.driver import fingerprint, locks, prediction, preemption, recovery
+from rfho2.driver.callbacks import checked_callbacks, needs_state
 from rfho2.driver.calls import Calls
 from rfho2.driver.checkpoint_store import Store, digest_arrays
 from rfho2.driver.iteration import MOST, Rule, unknown_score
@@ -27,7 +28,6 @@ from rfho2.hypergradients.episodes import carried, params_at
 Metrics = Callable[[Nest, Hypers, int], dict[str, Any]]
 """(state, hypers, k) -> anything worth watching."""
 
-EVENTS = ("on_start", "on_hyper_iteration", "on_end", "on_norms")  # methods of callbacks
 CLOCK = ("iteration", "seconds")  # numbers of the history that no hyper-iteration computes
 
 Stop = Callable[[list[dict[str, float]]], bool]
@@ -244,7 +244,7 @@ class HyperOptimizer:
 
     def _one_at_a_time(self) -> str:
         """Why Python has to look at the state after every hyper-iteration; empty if it does not."""
-        needing = [type(callback).__name__ for callback in self.callbacks if _needs_state(callback)]
+        needing = [type(callback).__name__ for callback in self.callbacks if needs_state(callback)]
         reasons = {
             "stop is called before each hyper-iteration": self.stop is not None,
             "limit is called before each hyper-iteration": self.limit is not None,
@@ -282,37 +282,6 @@ class HyperOptimizer:
     def _load(self, store: Store, start: RunState) -> RunState:
         loaded = store.load(start.arrays(), self.engine.restore_stream)
         return start if loaded is None else RunState.of(*loaded)
-
-
-def checked_callbacks(callbacks: Sequence[Any]) -> tuple[Any, ...]:
-    """The callbacks, unless one of them could never be called."""
-    if not isinstance(callbacks, Sequence):
-        raise TypeError(f"callbacks is {type(callbacks).__name__}; pass a list, such as [rf.ProgressBar()].")
-    for callback in callbacks:
-        name = type(callback).__name__
-        if isinstance(callback, type):
-            raise TypeError(f"callbacks has the class {callback.__name__}; pass an object, {callback.__name__}(...).")
-        if any(cls.__module__.partition(".")[0] == "keras" for cls in type(callback).__mro__):
-            raise TypeError(
-                f"callbacks has {name}, a Keras callback, which is for RealTimeTuner.fit. Pass rfho2's: rf.ProgressBar(), "
-                f"rf.TensorBoard(logdir), rf.CSVLogger(path), or a subclass of rf.Callback."
-            )
-        if not any(hasattr(callback, event) for event in EVENTS):
-            raise TypeError(
-                f"callbacks has {callback!r:.80}, which has none of the methods {', '.join(EVENTS)}. Pass a subclass of "
-                f"rf.Callback, such as rf.ProgressBar()."
-            )
-    return tuple(callbacks)
-
-
-def _needs_state(callback: Any) -> bool:
-    """Whether a callback may read the state: yes, unless the class with `on_hyper_iteration`, or a subclass, denies it."""
-    for cls in type(callback).__mro__:
-        if "needs_state" in vars(cls):
-            return vars(cls)["needs_state"]
-        if "on_hyper_iteration" in vars(cls):
-            return True
-    return hasattr(callback, "on_hyper_iteration")
 
 
 def _check_finite(hypers: Hypers) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from rfho2.batches import Stream
@@ -16,6 +15,7 @@ from rfho2.core.compiled import Compiled, graph_function
 from rfho2.core.types import HyperGradient, Hypers, Nest, Norms, Signal
 from rfho2.core.warn import warn
 from rfho2.hypergradients import episodes
+from rfho2.hypergradients.finite import warn_unless_finite
 from rfho2.hypergradients.method import Method
 from rfho2.hypergradients.probe import probe
 from rfho2.problem import Problem
@@ -47,9 +47,8 @@ class Engine(ABC):
         self._norms: Norms = {}  # of the last call
 
     def __repr__(self) -> str:
-        others = {name: value for name, value in self.settings.items() if name != "method" and value is not None}
-        listed = ", ".join(f"{name}={value!r}" for name, value in others.items())
-        return f"rf.{self.settings.get('method', type(self).__name__)}({listed})"
+        listed = [f"{name}={v!r}" for name, v in self.settings.items() if name != "method" and v is not None]
+        return f"rf.{self.settings.get('method', type(self).__name__)}({', '.join(listed)})"
 
     @abstractmethod
     def __call__(self, params: Nest, hypers: Hypers, k: int | tf.Tensor = 0) -> HyperGradient:
@@ -287,18 +286,3 @@ class MethodEngine(Engine):
         self._last = compiled
         if self.graph_until:
             compiled.delayed = carry is None or int(carry.t) < self.graph_until
-
-
-def warn_unless_finite(hypergradient: HyperGradient) -> HyperGradient:
-    """The hypergradient, with a warning unless it is finite; `rf.HyperOptimizer`, which calls `advance`, raises an error."""
-    if tf.executing_eagerly():
-        value = hypergradient.value if isinstance(hypergradient.value, dict) else {"": hypergradient.value}
-        named = {f"the value {name}".strip(): v for name, v in value.items()}
-        named |= {f"the hypergradient of '{name}'": grad for name, grad in hypergradient.grads.items()}
-        bad = [name for name, number in named.items() if not np.all(np.isfinite(number))]
-        if bad:
-            warn(
-                f"not finite: {', '.join(bad)}. Try a smaller learning rate, fewer steps or float64; look for log(0), 0/0 "
-                f"and sqrt at 0 in the loss, for NaN in data and hypers, and for labels out of range.",
-            )
-    return hypergradient

@@ -14,7 +14,8 @@ from rfho2 import batches
 from rfho2.core import nest
 from rfho2.core.compiled import Compiled, graph_function
 from rfho2.core.types import Hypers, Nest, Result
-from rfho2.driver.hyper_optimizer import HyperOptimizer, checked_callbacks
+from rfho2.driver.callbacks import checked_callbacks
+from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients.forward import forward
 from rfho2.hypergradients.reverse import reverse
 from rfho2.keras_bridge.data import sources
