@@ -188,8 +188,15 @@ def _numbers(leaves: list[Any]) -> list[int]:
 
 
 def versions() -> dict[str, str]:
-    """Versions that can change the last bits of a result."""
-    packages = {"tensorflow": tf.__version__, "keras": importlib.metadata.version("keras"), "numpy": np.__version__}
+    """Versions that can change the last bits of a result, or the graph of a problem."""
+    import rfho2  # not above, because it imports this module
+
+    packages = {
+        "rfho2": rfho2.__version__,
+        "tensorflow": tf.__version__,
+        "keras": importlib.metadata.version("keras"),
+        "numpy": np.__version__,
+    }
     return {**packages, "machine": platform.machine()}
 
 

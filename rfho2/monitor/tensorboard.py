@@ -60,7 +60,9 @@ class TensorBoard(Callback):
             return
         named = {name.removeprefix("value/"): value for name, value in values(hypergradient).items()}
         norms = hypergradient.norms
-        of_hypers = {name: value for name, value in extra.items() if name.partition("/")[0] in hypers}  # named by a tuner
+        of_hypers = {  # named by a tuner
+            name: v for name, v in extra.items() if name.partition("/")[0] in hypers and np.ndim(v) == 0
+        }
         shown = {**hypers, **({} if of_hypers else rows.entries(hypers)), **of_hypers}
         metrics = {name: value for name, value in extra.items() if name not in of_hypers}
         groups = {OBJECTIVE: named, HYPERS: shown, HYPERGRADIENTS: hypergradient.grads, METRICS: metrics, NORMS: norms}

@@ -75,7 +75,7 @@ def test_without_metrics_extra_is_empty():
     assert recorder.reports[0][2] == {}
 
 
-@pytest.mark.parametrize("methods", [(), ("on_start",), ("on_hyper_iteration",), ("on_end",), ("on_start", "on_end")])
+@pytest.mark.parametrize("methods", [("on_start",), ("on_hyper_iteration",), ("on_end",), ("on_start", "on_end")])
 def test_a_callback_may_have_only_some_of_the_methods(methods):
     called = []
     record = {name: lambda self, *args, name=name: called.append(name) for name in methods}

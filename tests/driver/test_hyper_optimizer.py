@@ -41,7 +41,9 @@ def test_each_hyper_iteration_is_an_advance_and_an_update(method):
         hypergradient, carry = engine(method).advance(carry, hypers, k)
         rows.append({
             "iteration": k, "value": float(hypergradient.value), "lr": float(hypers["lr"]),
-            "norm of weights": float(tf.norm(hypers["weights"])), "hypergradient/lr": float(hypergradient.grads["lr"]),
+            "norm of weights": float(tf.norm(hypers["weights"])),
+            **{f"weights/{i}": float(weight) for i, weight in enumerate(hypers["weights"])},
+            "hypergradient/lr": float(hypergradient.grads["lr"]),
             "norm of hypergradient/weights": float(tf.norm(hypergradient.grads["weights"])),
             **{f"norm of {name}": float(norm) for name, norm in hypergradient.norms.items()},
         })  # fmt: skip
@@ -60,7 +62,7 @@ def test_real_time_continues_one_training_and_reverse_starts_afresh():
 def test_the_history_has_one_flat_json_dict_per_hyper_iteration():
     history = run(adam(), 4).history
     norms = {"norm of weights", "norm of hypergradient/weights", "norm of adjoint"}
-    keys = {"iteration", "value", "lr", "hypergradient/lr", "seconds", *norms}
+    keys = {"iteration", "value", "lr", "hypergradient/lr", "seconds", *norms, *(f"weights/{i}" for i in range(3))}
     assert [set(row) for row in history] == [keys] * 4
     assert list(history[0])[:2] == ["iteration", "value"], "the order of the columns of a table"
     assert [row["iteration"] for row in history] == [0, 1, 2, 3]
