@@ -63,7 +63,7 @@ class Compiled:
             if asserted:
                 warn(
                     f"XLA would leave out the assertions of the problem ({asserted[0]}); running as a plain graph, which is "
-                    f"slower. Remove them, or pass jit_compile=True to run without them.",
+                    f"slower. Remove them, or pass jit_compile=True to run without them."
                 )
         if not self.jit_compiled:
             return self.graph(*args)
@@ -74,7 +74,7 @@ class Compiled:
                 raise
             warn(
                 f"XLA cannot compile {_culprit(error.message)}; running as a plain graph, which is slower. "
-                f"Pass jit_compile=False to choose this without trying.",
+                f"Pass jit_compile=False to choose this without trying."
             )
         self._xla_wanted = False
         return self.graph(*args)

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rfho2.core.types import HyperGradient, Hypers
+from rfho2.core.types import SHOWN, HyperGradient, Hypers
 
 Row = dict[str, float]
-SMALL = 10  # entries: vectors up to this size are shown entry by entry
 CARRIERS = ("adjoint", "sensitivity")  # engines report their norms; other numbers that an engine reports keep their names
 
 
@@ -35,7 +34,7 @@ def numbers(hypers: Hypers, hypergradient: HyperGradient) -> dict[str, tf.Tensor
 
 def entries(hypers: Hypers) -> dict[str, tf.Tensor]:
     """The entries of small vectors, as "<name>/0", "<name>/1" and so on."""
-    small = {name: h for name, h in hypers.items() if h.shape.rank == 1 and h.shape[0] <= SMALL}
+    small = {name: h for name, h in hypers.items() if h.shape.rank == 1 and h.shape[0] <= SHOWN}
     return {f"{name}/{i}": tf.cast(h[i], tf.float64) for name, h in small.items() for i in range(h.shape[0])}
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-SHOWN = 10  # entries: larger arrays are summarised
+SHOWN = 10  # entries: up to this number they are shown one by one, in the history and in print; more are summarised
 
 Nest = Any
 """A dict, list, tuple or NamedTuple of tensors, nested to any depth, or a single tensor."""

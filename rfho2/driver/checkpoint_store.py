@@ -177,7 +177,7 @@ class Store:
         if not same_versions:
             warn(
                 f"checkpoint {place} was written with {record.get('versions')}; this is {versions()}. Results may differ in "
-                f"the last digits.",
+                f"the last digits."
             )
 
 

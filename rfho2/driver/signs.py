@@ -28,7 +28,7 @@ class SignMonitor:
         rescaled = {name.partition("/")[0] for name in extra}
         for name in [name for name in self._start if name not in rescaled and np.any(np.asarray(hypers[name]) < 0)]:
             start, now = self._start.pop(name), np.asarray(hypers[name])
-            began = f"at {start:g}" if start.ndim == 0 else f"with entries from {np.min(start):g} on"
+            began = f"at {start:g}" if start.ndim == 0 else f"with all entries at {np.min(start):g} or above"
             warn(
                 f"hyper '{name}' started {began}, and has become negative ({np.min(now):g}) at "
                 f"hyper-iteration {k}. If that makes no sense, as for a learning rate, keep it positive: "

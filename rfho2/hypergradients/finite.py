@@ -19,6 +19,6 @@ def warn_unless_finite(hypergradient: HyperGradient) -> HyperGradient:
         if bad:
             warn(
                 f"not finite: {', '.join(bad)}. Try a smaller learning rate, fewer steps or float64; look for log(0), 0/0 "
-                f"and sqrt at 0 in the loss, for NaN in data and hypers, and for labels out of range.",
+                f"and sqrt at 0 in the loss, for NaN in data and hypers, and for labels out of range."
             )
     return hypergradient

@@ -103,16 +103,18 @@ def test_a_process_that_is_killed_while_it_clears_leaves_the_newest_checkpoint_o
     assert left == {0, 4}
 
 
-@pytest.mark.parametrize("fault", ["ENOSPC", pytest.param("EIO", marks=pytest.mark.slow)])
-def test_a_fault_while_a_run_is_resumed(fault, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("fault", "number"), [("ENOSPC", 4), *(pytest.param(fault, 12, marks=pytest.mark.slow) for fault in ("ENOSPC", "EIO"))]
+)
+def test_a_fault_while_a_run_is_resumed(fault, number, tmp_path, monkeypatch):
     run(tmp_path / "three", 3)
     numbers = operations(monkeypatch, shutil.copytree(tmp_path / "three", tmp_path / "counted" / "run").parent, fault)
-    for number in np.random.default_rng(seed(0)).choice(numbers, 4, replace=False).tolist():
-        place = tmp_path / str(number)
+    for at in np.random.default_rng(seed(0)).choice(numbers, number, replace=False).tolist():
+        place = tmp_path / str(at)
         shutil.copytree(tmp_path / "three", place / "run")
-        outcome, system = attempt(monkeypatch, place, number, fault)
+        outcome, system = attempt(monkeypatch, place, at, fault)
         if isinstance(outcome, Exception):
-            assert "checkpoint_dir" in str(outcome), (number, system.hit)
+            assert "checkpoint_dir" in str(outcome), (at, system.hit)
         assert_identical(run(place / "run"), straight())
 
 

@@ -52,6 +52,8 @@ def test_every_study(name, tmp_path):
     assert first.code == 0, first.err[-2000:]
     for pattern, caption in study.captions.items():
         assert not caption.always or list(place.glob(f"{pattern}*")), pattern
+    for table in place.glob("*.md"):
+        assert table.read_text() in first.out
     results, rows = recorded(place), pool.read(place / pool.ROWS)
     lines = [json.dumps(row) for row in rows[: len(rows) // 2]]
     (place / pool.ROWS).write_text("\n".join([*lines, json.dumps(rows[-1])[:20]]))  # killed while it wrote a line

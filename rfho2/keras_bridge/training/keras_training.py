@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from rfho2.core import nest
 from rfho2.core.types import Batches, Hypers, Nest
 from rfho2.core.warn import warn
 from rfho2.dynamics.base import Dynamics, Loss
@@ -146,8 +147,9 @@ def make_training(
 
 def seeded_validation(training: KerasTraining, validation: Batches, seed: int) -> Batches:
     """The validation batches, with a seed for each hyper-iteration if the model draws random numbers in inference too."""
+    one_example = nest.map(lambda leaf: leaf[:1], validation(tf.constant(0))[0])
     try:
-        training.model.apply(training.model.params, validation(tf.constant(0))[0])
+        training.model.apply(training.model.params, one_example)
     except UnseededError:
         return lambda k: Seeded(validation(k), tf.stack([tf.constant(seed, tf.int32), k]))
     return validation

@@ -77,7 +77,7 @@ def warn_of_state(optimizer: Any, model: keras.Model) -> None:
     if steps and resolve_optimizer(keras_optimizer, model).name != "sgd":
         warn(
             f"{type(keras_optimizer).__name__} has already taken {steps} steps; its settings are used, but its moments or "
-            f"velocities start afresh. The first steps may be rougher than if it had continued.",
+            f"velocities start afresh. The first steps may be rougher than if it had continued."
         )
 
 

@@ -55,5 +55,5 @@ class ModelSettings:
                 self._warned = True
                 warn(
                     f"a callback set the optimizer's {name} to {now:g}, which has no effect: the tuner sets it. Leave the "
-                    f"callback out, or do not tune '{name}'.",
+                    f"callback out, or do not tune '{name}'."
                 )

@@ -44,7 +44,7 @@ class Tuned(NamedTuple):
 
     Attributes:
       hypers: the best hypers, on the user's scale; a list of numbers if a hyper has several.
-      model: the model passed to `tune`, compiled, with the final weights and the tuned settings of its optimizer.
+      model: the model passed to `tune`, compiled, with the final weights and the tuned learning rate and momentum.
       result: the driver's result: history, best hyper-iteration, last state. Its history has the hypers on the user's scale;
         its `hypers` are on the scale on which they are tuned (logarithms of learning rates).
     """

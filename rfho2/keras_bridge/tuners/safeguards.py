@@ -94,7 +94,7 @@ def warn_at_the_floor(hypers: Mapping[str, np.ndarray], tunables: Tunables) -> N
         warn(
             f"a learning rate ended at the lower end of its range, {low:g}, where training may have come to a stop. A few "
             f"validation examples may dominate the validation loss (outliers, wrong labels): look at them, train with a "
-            f"fixed rate, or pass ranges={{'learning_rate': (low, high)}} with a lower end that suits the model.",
+            f"fixed rate, or pass ranges={{'learning_rate': (low, high)}} with a lower end that suits the model."
         )
 
 

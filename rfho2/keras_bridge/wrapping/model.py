@@ -71,7 +71,7 @@ def from_keras(model: keras.Model, x: Any = None, batch_norm: str = "batch", che
             if inputs is None:
                 warn(
                     f"model '{model.name}' has batch norm, whose moving statistics still belong to the previous weights: "
-                    f"pass inputs, assign(params, x), to recompute them.",
+                    f"pass inputs, assign(params, x), to recompute them."
                 )
             else:
                 pure.update_statistics(params, inputs)

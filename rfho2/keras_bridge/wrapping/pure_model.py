@@ -122,7 +122,7 @@ class PureModel:
             self._warned = True
             warn(
                 f"model '{self.model.name}': layers assign to {', '.join(unexpected[:3])} when called in training. Under "
-                f"rfho2 these variables keep their current values.",
+                f"rfho2 these variables keep their current values."
             )
 
     def update_statistics(self, params: Params, x: Any) -> None:

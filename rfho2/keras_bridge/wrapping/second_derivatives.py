@@ -116,7 +116,7 @@ def _refuse_or_warn(ops: Sequence[Op], name: str, deviation: float) -> None:
         warn(
             f"model '{name}': its second derivatives could not be checked, because {_named(single[:1])} computes in "
             f"float32, where differences of the gradient drown in rounding (they differ by {100 * deviation:.2g} %). No op "
-            f"is known to be wrong. Compare with rf.check_hypergradient, or pass check=False to leave this check out.",
+            f"is known to be wrong. Compare with rf.check_hypergradient, or pass check=False to leave this check out."
         )
         return
     suspects = f" Suspected: {_named(stopping)}." if stopping else ""
