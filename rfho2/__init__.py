@@ -18,11 +18,21 @@ from rfho2.driver.checkpoint_store import CheckpointError
 from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.driver.locks import InUseError
 from rfho2.driver.projected_adam import HyperUpdate, projected_adam
+from rfho2.dynamics.accumulation import accumulated
+from rfho2.dynamics.adadelta import adadelta
+from rfho2.dynamics.adafactor import adafactor
 from rfho2.dynamics.adagrad import adagrad
 from rfho2.dynamics.adam import adam, adamw
+from rfho2.dynamics.adamax import adamax
+from rfho2.dynamics.averaging import averaged
 from rfho2.dynamics.base import Dynamics
+from rfho2.dynamics.clipping import clipped
 from rfho2.dynamics.gradient_descent import gradient_descent
+from rfho2.dynamics.lamb import lamb
+from rfho2.dynamics.lion import lion
 from rfho2.dynamics.momentum import momentum, nesterov
+from rfho2.dynamics.muon import muon
+from rfho2.dynamics.nadam import nadam
 from rfho2.dynamics.rmsprop import rmsprop
 from rfho2.hypergradients.average import average
 from rfho2.hypergradients.check import Check, check_hypergradient
@@ -88,13 +98,19 @@ __all__ = [
     "SymmetricNonNegative",
     "TensorBoard",
     "Tuned",
+    "accumulated",
+    "adadelta",
+    "adafactor",
     "adagrad",
     "adam",
+    "adamax",
     "adamw",
     "auto",
     "average",
+    "averaged",
     "batches",
     "check_hypergradient",
+    "clipped",
     "cross_entropy",
     "distribute",
     "fixed_product",
@@ -102,8 +118,12 @@ __all__ = [
     "from_keras",
     "gradient_descent",
     "implicit",
+    "lamb",
+    "lion",
     "memory",
     "momentum",
+    "muon",
+    "nadam",
     "nesterov",
     "per_example_weights",
     "plan",

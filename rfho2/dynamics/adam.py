@@ -10,6 +10,8 @@ from rfho2.core import nest
 from rfho2.core.ops import inert_at_zero, safe_sqrt
 from rfho2.core.types import Hypers, Nest
 from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve, with_gradient
+from rfho2.dynamics.decay import with_decay
+from rfho2.dynamics.leafwise import Slots, Values, blend, leafwise, zeros
 
 
 class AdamState(NamedTuple):
@@ -21,7 +23,12 @@ class AdamState(NamedTuple):
 
 
 def adam(
-    loss: Loss, learning_rate: Setting, beta_1: Setting = 0.9, beta_2: Setting = 0.999, epsilon: Setting = 1e-7
+    loss: Loss,
+    learning_rate: Setting,
+    beta_1: Setting = 0.9,
+    beta_2: Setting = 0.999,
+    epsilon: Setting = 1e-7,
+    amsgrad: bool = False,
 ) -> Dynamics:
     """Adam, in Keras's form: epsilon is added outside the root, the bias correction multiplies the rate.
 
@@ -36,14 +43,19 @@ def adam(
       learning_rate: eta.
       beta_1, beta_2: decay rates of the moments.
       epsilon: bounds the step where the gradient is small.
+      amsgrad: whether the largest v so far takes the place of v_t.
 
     >>> dynamics = adam(lambda w, hypers, batch: w**2, learning_rate=0.1)
     >>> round(dynamics.step(dynamics.init(tf.constant(1.0), {}), {}, None, tf.constant(0)).params.numpy().item(), 4)
     0.9
 
-    Reference: Kingma and Ba, Adam: a method for stochastic optimization, ICLR 2015.
+    References: Kingma and Ba, Adam: a method for stochastic optimization, ICLR 2015; Reddi, Kale and Kumar, On the
+    convergence of Adam and beyond, ICLR 2018 (amsgrad).
     """
-    return _adam(loss, learning_rate=learning_rate, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
+    settings = {"learning_rate": learning_rate, "beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
+    if amsgrad:
+        return leafwise(loss, _amsgrad_rule, zeros("first_moment", "second_moment", "largest"), **settings)
+    return _adam(loss, **settings)
 
 
 def adamw(
@@ -53,6 +65,7 @@ def adamw(
     beta_1: Setting = 0.9,
     beta_2: Setting = 0.999,
     epsilon: Setting = 1e-7,
+    amsgrad: bool = False,
 ) -> Dynamics:
     """Adam with decoupled weight decay: Adam's w_t, less eta * weight_decay * w_{t-1}.
 
@@ -60,7 +73,7 @@ def adamw(
       loss: (params, hypers, batch) -> scalar, without the decay.
       learning_rate: eta, which multiplies the decay too, as in Keras.
       weight_decay: the fraction of the weights subtracted at each step, before multiplication by eta.
-      beta_1, beta_2, epsilon: as in `adam`.
+      beta_1, beta_2, epsilon, amsgrad: as in `adam`.
 
     >>> dynamics = adamw(lambda w, hypers, batch: w**2, learning_rate=0.1, weight_decay=0.5)
     >>> round(dynamics.step(dynamics.init(tf.constant(1.0), {}), {}, None, tf.constant(0)).params.numpy().item(), 4)
@@ -68,20 +81,8 @@ def adamw(
 
     Reference: Loshchilov and Hutter, Decoupled weight decay regularization, ICLR 2019.
     """
-    plain = adam(loss, learning_rate, beta_1, beta_2, epsilon)
     check_settings(loss, weight_decay=weight_decay)
-
-    def step(state: AdamState, hypers: Hypers, batch: Nest, t: tf.Tensor) -> AdamState:
-        eta, decay = (
-            resolve(name, value, state.params, hypers, t)
-            for name, value in (("learning_rate", learning_rate), ("weight_decay", weight_decay))
-        )
-        new = plain.step(state, hypers, batch, t)
-        shrunk = nest.map(lambda new, w, eta, decay: new - eta * decay * w, new.params, state.params, eta, decay)
-        return new._replace(params=shrunk)
-
-    # Without `step.gradient`: the decay keeps the weights away from where the gradient of the loss is zero.
-    return plain._replace(step=step)
+    return with_decay(adam(loss, learning_rate, beta_1, beta_2, epsilon, amsgrad), learning_rate, weight_decay)
 
 
 def _adam(loss: Loss, **settings: Setting) -> Dynamics:
@@ -89,11 +90,12 @@ def _adam(loss: Loss, **settings: Setting) -> Dynamics:
 
     def step(state: AdamState, hypers: Hypers, batch: Nest, t: tf.Tensor) -> AdamState:
         w, m, v = state
-        g = gradient(loss, w, hypers, batch)
+        g = gradient(loss, w, hypers, batch, t)
         eta, b1, b2, eps = (resolve(name, value, w, hypers, t) for name, value in settings.items())
         m = nest.map(lambda m, g, b1: b1 * m + (1 - b1) * g, m, g, b1)
         v = nest.map(lambda v, g, b2: b2 * v + (1 - b2) * tf.square(g), v, g, b2)
-        rate = nest.map_once(lambda eta, b1, b2: _corrected(eta, b1, b2, t), eta, b1, b2)
+        n = tf.cast(t + 1, nest.flatten(w)[0].dtype)
+        rate = nest.map_once(lambda eta, b1, b2: _corrected(eta, b1, b2, n), eta, b1, b2)
         pull = nest.map(inert_at_zero, m, v)
         w = nest.map(lambda w, pull, v, rate, eps: w - rate * pull / (safe_sqrt(v) + eps), w, pull, v, rate, eps)
         return AdamState(w, m, v)
@@ -104,7 +106,15 @@ def _adam(loss: Loss, **settings: Setting) -> Dynamics:
     return Dynamics(init=init, step=with_gradient(step, loss), params=lambda state: state.params)
 
 
-def _corrected(eta: tf.Tensor, b1: tf.Tensor, b2: tf.Tensor, t: tf.Tensor) -> tf.Tensor:
-    """eta sqrt(1 - b2^n) / (1 - b1^n) at step n = t + 1."""
-    n = tf.cast(t + 1, b1.dtype)
+def _corrected(eta: tf.Tensor, b1: tf.Tensor, b2: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
+    """eta sqrt(1 - b2^n) / (1 - b1^n)."""
     return eta * safe_sqrt(1 - b2**n) / (1 - b1**n)
+
+
+def _amsgrad_rule(w: tf.Tensor, g: tf.Tensor, slots: Slots, values: Values, n: tf.Tensor) -> tuple[tf.Tensor, Slots]:
+    m = blend(slots["first_moment"], g, values["beta_1"])
+    v = blend(slots["second_moment"], tf.square(g), values["beta_2"])
+    largest = tf.maximum(slots["largest"], v)
+    rate = _corrected(values["learning_rate"], values["beta_1"], values["beta_2"], n)
+    w -= rate * inert_at_zero(m, largest) / (safe_sqrt(largest) + values["epsilon"])
+    return w, {"first_moment": m, "second_moment": v, "largest": largest}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -68,9 +69,21 @@ Gradient = Callable[[Nest, Hypers, Nest, tf.Tensor], Nest]
 """(params, hypers, batch, t) -> the gradient of the training loss, which is zero where the training converges."""
 
 
+@dataclasses.dataclass(frozen=True)
+class OwnGradient:
+    """A loss whose training follows another gradient than that of its value, such as a clipped one."""
+
+    loss: Loss
+    gradient: Gradient
+
+    def __call__(self, params: Nest, hypers: Hypers, batch: Nest) -> tf.Tensor:
+        """The value of the loss."""
+        return self.loss(params, hypers, batch)
+
+
 def with_gradient(step: Callable[..., Nest], loss: Loss) -> Callable[..., Nest]:
     """Attaches to a step the gradient of its loss, as `step.gradient`: it is zero where the training has converged."""
-    step.gradient = lambda params, hypers, batch, t: gradient(loss, params, hypers, batch)  # type: ignore[attr-defined]
+    step.gradient = lambda params, hypers, batch, t: gradient(loss, params, hypers, batch, t)  # type: ignore[attr-defined]
     return step
 
 
@@ -87,8 +100,10 @@ def substitute_value(
     return tf.identity(known), lambda upstream: (None, upstream)
 
 
-def gradient(loss: Loss, params: Nest, hypers: Hypers, batch: Nest) -> Nest:
+def gradient(loss: Loss, params: Nest, hypers: Hypers, batch: Nest, t: tf.Tensor) -> Nest:
     """grad J_t(w), by a tape that outer tapes and accumulators can differentiate."""
+    if isinstance(loss, OwnGradient):
+        return loss.gradient(params, hypers, batch, t)
     with tf.GradientTape() as tape:
         tape.watch(params)
         value = loss(params, hypers, batch)
@@ -125,8 +140,13 @@ def check_settings(loss: Loss, **settings: Setting) -> None:
     """Rejects anything that cannot be a loss or a setting, before tracing."""
     errors.check_callable("loss", loss, "(params, hypers, batch) -> scalar")
     for argument, setting in settings.items():
-        if not (isinstance(setting, str | int | float) or callable(setting) or hasattr(setting, "dtype")):
-            raise TypeError(
-                f"{argument} is {type(setting).__name__} {setting!r:.80}; pass a number, the name of a hyper, or a "
-                f"function (hypers, t) -> tensor."
-            )
+        check_setting(argument, setting)
+
+
+def check_setting(argument: str, setting: Setting) -> None:
+    """Rejects anything that cannot be a setting."""
+    if not (isinstance(setting, str | int | float) or callable(setting) or hasattr(setting, "dtype")):
+        raise TypeError(
+            f"{argument} is {type(setting).__name__} {setting!r:.80}; pass a number, the name of a hyper, or a "
+            f"function (hypers, t) -> tensor."
+        )

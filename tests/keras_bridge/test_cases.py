@@ -15,7 +15,8 @@ from tests.support import keras_cases as cases
 BATCH, RATE = 8, 0.05
 QUICK = {
     "Conv2D", "BatchNormalization", "batch norm with training=False", "tf.cond",
-    "two outputs, a dict", "frozen Conv2D", "MaxNorm", "compiled AdamW",
+    "two outputs, a dict", "frozen Conv2D", "MaxNorm", "compiled accumulation and EMA", "compiled as keras.io does",
+    "compiled momentum with a schedule", "compiled AdamW, biases without decay", "bilinear UpSampling2D",
 }  # fmt: skip
 
 
@@ -68,9 +69,7 @@ def test_it_is_trained_with_a_warning(name):
         build(make())
 
 
-@pytest.mark.parametrize(
-    "name", named(cases.REFUSED, {"stop_gradient", "bilinear UpSampling2D", "own train_step", "compiled Nadam"})
-)
+@pytest.mark.parametrize("name", named(cases.REFUSED, {"stop_gradient", "own train_step", "compiled with two reasons"}))
 def test_it_is_refused_by_name(name):
     make, message = cases.REFUSED[name]
     with pytest.raises((ValueError, TypeError), match=message):

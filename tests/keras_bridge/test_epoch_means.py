@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import rfho2 as rf
+from rfho2.keras_bridge.training.optimizers import Optimizer
 from rfho2.keras_bridge.tuners.model_settings import ModelSettings
 from tests.support.keras_models import SPARSE, TRAIN, fit, network, tuner
 
@@ -78,10 +79,10 @@ def test_callbacks_read_the_learning_rate_and_are_told_that_they_cannot_set_it()
 def test_an_optimizer_of_another_kind_shows_the_learning_rate_only_meanwhile():
     model = network()
     model.compile(keras.optimizers.Adam(1e-3), SPARSE)
-    settings = ModelSettings(model, "momentum")
-    settings.show({"learning_rate": 0.5, "momentum": 0.9})
+    settings = ModelSettings(model, Optimizer("momentum"))
+    settings.show({"learning_rate": 0.5, "momentum": 0.9}, 0)
     assert float(model.optimizer.learning_rate) == 0.5
-    settings.end({"learning_rate": np.float64(0.25)})
+    settings.end({"learning_rate": np.float64(0.25)}, 0)
     assert float(model.optimizer.learning_rate) == pytest.approx(1e-3)
     model.compile(keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 10)), SPARSE)
-    ModelSettings(model, "momentum").show({"learning_rate": 0.5})  # a schedule stays
+    ModelSettings(model, Optimizer("momentum")).show({"learning_rate": 0.5}, 0)  # a schedule stays

@@ -169,7 +169,7 @@ def differences(
 def relative(a: Any, b: Any) -> float:
     """||a - b|| / max(||a||, ||b||) over all hypers' entries."""
     flat = [np.concatenate([np.ravel(x[name]) for name in sorted(x)]) for x in (a, b)]
-    return float(np.linalg.norm(flat[0] - flat[1]) / max(map(np.linalg.norm, flat)))
+    return float(np.linalg.norm(flat[0] - flat[1]) / (max(map(np.linalg.norm, flat)) or 1.0))
 
 
 def assert_agree(a: dict[str, Any], b: dict[str, Any], rtol: float) -> None:

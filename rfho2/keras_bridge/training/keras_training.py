@@ -11,15 +11,21 @@ import tensorflow as tf
 from rfho2.core import nest
 from rfho2.core.types import Batches, Hypers, Nest
 from rfho2.core.warn import warn
-from rfho2.dynamics.base import Dynamics, Loss
+from rfho2.dynamics.accumulation import accumulated
+from rfho2.dynamics.averaging import averaged
+from rfho2.dynamics.base import Dynamics, Loss, OwnGradient, Setting, gradient
+from rfho2.dynamics.clipping import clipped
+from rfho2.dynamics.decay import with_decay
 from rfho2.keras_bridge.training.losses import Losses, losses
 from rfho2.keras_bridge.training.optimizers import Optimizer, resolve_optimizer, to_keras
+from rfho2.keras_bridge.training.schedules import peak, value_at
 from rfho2.keras_bridge.training.tunables import OPTIMIZERS, Tunables, select_tunables, separate_hypers
 from rfho2.keras_bridge.training.weight_constraints import Projection, constrained, projections
 from rfho2.keras_bridge.wrapping.model import KerasModel, from_keras
 from rfho2.keras_bridge.wrapping.pure_model import Params, UnseededError
 
 ANY_SEED = (0, 0)
+DECAYS = ("weight_decay", "adam_weight_decay")
 
 
 class Seeded(NamedTuple):
@@ -38,6 +44,7 @@ class KerasTraining(NamedTuple):
       projections: the constraints on weights, by path.
       loss_weights: a factor for each output, if the model was compiled with them.
       layers: the layer number of each param, if layers have separate hypers.
+      undecayed: paths of the params that the optimiser's weight decay leaves alone.
     """
 
     model: KerasModel
@@ -47,6 +54,7 @@ class KerasTraining(NamedTuple):
     projections: dict[str, Projection]
     loss_weights: list[float] | None = None
     layers: dict[str, int] | None = None
+    undecayed: frozenset[str] = frozenset()
 
     def training_loss(self, params: Params, hypers: Hypers, batch: Nest) -> tf.Tensor:
         """The loss that training minimises; the batch is (examples, seed)."""
@@ -59,7 +67,7 @@ class KerasTraining(NamedTuple):
         outputs, penalties = self.model.apply(params, x, training=True, seed=seed, return_losses=True)
         factors = weights[0] if weights else None
         loss = self.loss(y, outputs, factors, values.get("label_smoothing"), values.get("loss_weights", self.loss_weights))
-        if "weight_decay" in values and self.optimizer.name != "adamw":
+        if "weight_decay" in values and not self.optimizer.decoupled:
             loss += self._decay(params, values["weight_decay"])
         return loss + values.get("regularization", 1.0) * penalties, outputs
 
@@ -87,9 +95,64 @@ class KerasTraining(NamedTuple):
 
     def dynamics(self, loss: Loss | None = None) -> Dynamics:
         """The optimiser, whose settings are hypers or constants; `loss` replaces `training_loss`."""
-        make, settings = OPTIMIZERS[self.optimizer.name]
-        tuned = {name: self._setting(name) for name in settings if name in self.tunables.start}
-        return constrained(make(loss or self.training_loss, **(self.optimizer.fixed | tuned)), self.projections)
+        optimizer, loss = self.optimizer, loss or self.training_loss
+        if optimizer.accumulation > 1:
+            dynamics = accumulated(self._steps_of_optimizer, loss, optimizer.accumulation)
+        else:
+            dynamics = self._steps_of_optimizer(loss)
+        if optimizer.ema_momentum is not None:
+            dynamics = averaged(dynamics, optimizer.ema_momentum, first=optimizer.accumulation)
+        return dynamics
+
+    def _steps_of_optimizer(self, loss: Loss) -> Dynamics:
+        """One step for each call, with clipping, weight decay and constraints, in the order of Keras."""
+        make, _ = OPTIMIZERS[self.optimizer.name]
+        settings: dict[str, Any] = self.optimizer.fixed
+        settings |= {name: self._setting(name) for name in self.optimizer.tunable if name in self.tunables.start}
+        if self.optimizer.decays is not None:
+            constant = [name for name in DECAYS if name in settings and not callable(settings[name])]
+            settings |= {name: self._decay_by_path(settings[name]) for name in constant}
+        loss = clipped(loss, **self.optimizer.clipping) if self.optimizer.clipping else loss
+        return constrained(self._scheduled(make, loss, settings | dict(self.optimizer.options)), self.projections)
+
+    def _scheduled(self, make: Callable[..., Dynamics], loss: Loss, settings: dict[str, Any]) -> Dynamics:
+        """The optimiser, with the learning rate times the schedule, if there is one."""
+        if self.optimizer.schedule is None:
+            return make(loss, **settings)
+        rate = self._rate_times_schedule(settings["learning_rate"])
+        if self.optimizer.name not in ("momentum", "nesterov"):
+            return make(loss, **{**settings, "learning_rate": rate})
+        # Keras's velocity contains the rates of earlier steps, ours only the gradients: so the schedule scales those.
+        decay = settings.pop("weight_decay", 0.0)
+        return with_decay(make(OwnGradient(loss, self._scaled_gradient(loss)), **settings), rate, decay)
+
+    def _scheduled_rate(self, t: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        """The rate of the schedule at a step of the optimiser; a schedule counts batches, as in Keras."""
+        optimizer = self.optimizer
+        assert optimizer.schedule is not None
+        step = optimizer.first_step + optimizer.accumulation * t + (optimizer.accumulation - 1)
+        return tf.cast(value_at(optimizer.schedule, step), dtype)
+
+    def _rate_times_schedule(self, factor: Any) -> Setting:
+        """The learning rate as a setting: the factor, a number or a tuned setting, times the schedule."""
+
+        def rate(hypers: Hypers, t: tf.Tensor) -> Any:
+            value = factor(hypers, t) if callable(factor) else factor
+            return nest.map(lambda f: f * self._scheduled_rate(t, tf.convert_to_tensor(f).dtype), value)
+
+        return rate
+
+    def _scaled_gradient(self, loss: Loss) -> Callable[..., Nest]:
+        def scaled(params: Nest, hypers: Hypers, batch: Nest, t: tf.Tensor) -> Nest:
+            g = gradient(loss, params, hypers, batch, t)
+            return nest.map(lambda g: g * self._scheduled_rate(t, g.dtype), g)
+
+        return scaled
+
+    def _decay_by_path(self, decay: float) -> Setting:
+        """A constant decay of those params that it applies to."""
+        undecayed = self.undecayed
+        return lambda hypers, t: {path: 0.0 if path in undecayed else decay for path in self.model.params}
 
     def _setting(self, name: str) -> Callable[[Hypers, tf.Tensor], Any]:
         """A tuned setting as the function (hypers, t) -> one value, or one value per param."""
@@ -98,11 +161,21 @@ class KerasTraining(NamedTuple):
             value = self.tunables.to_user({name: hypers[name]})[name]
             per_param = {path: value[layer] for path, layer in self._layers_of(name).items()}
             if name == "weight_decay":
-                params = self.model.params
-                return {path: per_param.get(path, value) if _decays(path, p) else 0.0 for path, p in params.items()}
+                decaying = {path for path, p in self.model.params.items() if _decays(path, p)} - self.undecayed
+                return {path: per_param.get(path, value) if path in decaying else 0.0 for path in self.model.params}
             return per_param or value
 
         return setting
+
+    def named(self, hypers: Hypers, step: int) -> dict[str, float]:
+        """Every tuned number by name; with a schedule, the learning rate is that of a step, and its factor follows."""
+        numbers = self.tunables.named(hypers)
+        if self.optimizer.schedule is None:
+            return numbers
+        rate = float(value_at(self.optimizer.schedule, tf.constant(self.optimizer.first_step + step)))
+        factors = {name: value for name, value in numbers.items() if name.partition("/")[0] == "learning_rate"}
+        named = {name.replace("learning_rate", "learning_rate_factor", 1): value for name, value in factors.items()}
+        return {**numbers, **{name: rate * value for name, value in factors.items()}, **named}
 
 
 def _decays(path: str, param: tf.Tensor) -> bool:
@@ -140,9 +213,12 @@ def make_training(
     smoothings = {one.smoothing for one in resolved.used}
     settings |= {"label_smoothing": max(smoothings)} if len(smoothings) == 1 and max(smoothings) else {}
     labels = [names[i] for i in sorted(names)]
-    tunables = select_tunables(hypers, ranges, chosen.name, labels, outputs, settings, separate)
-    constraints = projections(dict(zip(pure.params, model.trainable_variables, strict=True)))
-    return KerasTraining(pure, resolved, tunables, chosen, constraints, factors, layers or None)
+    highest = None if chosen.schedule is None else peak(chosen.schedule)
+    tunables = select_tunables(hypers, ranges, chosen.name, labels, outputs, settings, separate, highest)
+    variables = dict(zip(pure.params, model.trainable_variables, strict=True))
+    undecayed = frozenset(path for path, v in variables.items() if chosen.decays is not None and not chosen.decays(v))
+    constraints = projections(variables)
+    return KerasTraining(pure, resolved, tunables, chosen, constraints, factors, layers or None, undecayed)
 
 
 def seeded_validation(training: KerasTraining, validation: Batches, seed: int) -> Batches:

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import keras
 
 from rfho2.core.warn import warn
-from rfho2.keras_bridge.training.tunables import OPTIMIZERS, TUNABLES
+from rfho2.keras_bridge.training.schedules import Schedule, is_schedule
+from rfho2.keras_bridge.training.tunables import DECOUPLED, OPTIMIZERS, TUNABLES
 
-KERAS = {
+KERAS: dict[str, type[keras.optimizers.Optimizer]] = {
     "sgd": keras.optimizers.SGD, "momentum": keras.optimizers.SGD, "nesterov": keras.optimizers.SGD,
-    "rmsprop": keras.optimizers.RMSprop, "adagrad": keras.optimizers.Adagrad,
-    "adam": keras.optimizers.Adam, "adamw": keras.optimizers.AdamW,
+    "rmsprop": keras.optimizers.RMSprop, "adagrad": keras.optimizers.Adagrad, "adadelta": keras.optimizers.Adadelta,
+    "adam": keras.optimizers.Adam, "adamw": keras.optimizers.AdamW, "nadam": keras.optimizers.Nadam,
+    "adamax": keras.optimizers.Adamax, "lamb": keras.optimizers.Lamb, "lion": keras.optimizers.Lion,
+    "adafactor": keras.optimizers.Adafactor,
 }  # fmt: skip
-FEATURES = {  # of all Keras optimizers: the value that means "not used"
-    "clipnorm": None,
-    "clipvalue": None,
-    "global_clipnorm": None,
-    "use_ema": False,
-    "gradient_accumulation_steps": None,
-    "loss_scale_factor": None,
-}
+if hasattr(keras.optimizers, "Muon"):
+    KERAS["muon"] = keras.optimizers.Muon
+
+ADAM = ("beta_1", "beta_2", "epsilon")
+SETTINGS: dict[str, tuple[str, ...]] = {  # numbers of Keras's optimizers, beside learning_rate and weight_decay
+    "sgd": (), "momentum": ("momentum",), "nesterov": ("momentum",), "rmsprop": ("rho", "epsilon", "momentum"),
+    "adagrad": ("initial_accumulator_value", "epsilon"), "adadelta": ("rho", "epsilon"), "adam": ADAM, "adamw": ADAM,
+    "nadam": ADAM, "adamax": ADAM, "lamb": ADAM, "lion": ("beta_1", "beta_2"),
+    "adafactor": ("beta_2_decay", "epsilon_1", "epsilon_2", "clip_threshold"),
+    "muon": ("adam_beta_1", "adam_beta_2", "adam_weight_decay", "epsilon", "momentum", "adam_lr_ratio", "rms_rate"),
+}  # fmt: skip
+OPTIONS: dict[str, tuple[str, ...]] = {  # what is no number
+    "rmsprop": ("centered",), "adam": ("amsgrad",), "adamw": ("amsgrad",),
+    "muon": ("ns_steps", "nesterov", "exclude_layers", "exclude_embeddings"),
+}  # fmt: skip
+CLIPPING = ("clipvalue", "clipnorm", "global_clipnorm")
 
 
 class Optimizer(NamedTuple):
@@ -32,15 +43,41 @@ class Optimizer(NamedTuple):
     Attributes:
       name: a key of `tunables.OPTIMIZERS`.
       settings: the settings that differ from the defaults, such as learning_rate or beta_1.
+      options: further arguments of the dynamics, such as amsgrad.
+      schedule: the learning rate at each step, which the setting learning_rate multiplies; None if it is constant.
+      first_step: the step of the schedule at which training begins.
+      clipping: an argument of `rf.clipped`, or none.
+      ema_momentum: of the average of the weights that is evaluated and kept; None if the weights themselves are.
+      accumulation: the number of batches for each step.
+      decays: Keras variable -> whether its weight decay applies to it; None if it applies to all.
     """
 
     name: str
     settings: Mapping[str, float] = MappingProxyType({})
+    options: Mapping[str, Any] = MappingProxyType({})
+    schedule: Schedule | None = None
+    first_step: int = 0
+    clipping: Mapping[str, float] = MappingProxyType({})
+    ema_momentum: float | None = None
+    accumulation: int = 1
+    decays: Callable[[Any], bool] | None = None
+
+    @property
+    def decoupled(self) -> bool:
+        """Whether weight decay is a setting of the optimiser, rather than a penalty in the loss."""
+        return self.name in DECOUPLED or "weight_decay" in self.settings
+
+    @property
+    def tunable(self) -> tuple[str, ...]:
+        """The settings of the dynamics that users can tune."""
+        return (*OPTIMIZERS[self.name][1], *(("weight_decay",) if self.decoupled else ()))
 
     @property
     def fixed(self) -> dict[str, float]:
         """The values of all settings that are not tuned."""
-        return {name: TUNABLES[name].start for name in OPTIMIZERS[self.name][1]} | dict(self.settings)
+        return {
+            name: TUNABLES[name].start for name in self.tunable if name != "weight_decay" or self.name == "adamw"
+        } | dict(self.settings)
 
 
 def resolve_optimizer(optimizer: Any, model: keras.Model) -> Optimizer:
@@ -69,11 +106,7 @@ def resolve_optimizer(optimizer: Any, model: keras.Model) -> Optimizer:
 def warn_of_state(optimizer: Any, model: keras.Model) -> None:
     """Warns if the optimizer has trained before: its state, such as Adam's moments, is not used."""
     keras_optimizer = inner_optimizer(model.optimizer if optimizer is None and model.compiled else optimizer)
-    steps = (
-        int(keras_optimizer.iterations)
-        if isinstance(keras_optimizer, keras.optimizers.Optimizer) and keras_optimizer.built
-        else 0
-    )
+    steps = _steps_taken(keras_optimizer)
     if steps and resolve_optimizer(keras_optimizer, model).name != "sgd":
         warn(
             f"{type(keras_optimizer).__name__} has already taken {steps} steps; its settings are used, but its moments or "
@@ -81,10 +114,15 @@ def warn_of_state(optimizer: Any, model: keras.Model) -> None:
         )
 
 
+def _steps_taken(optimizer: Any) -> int:
+    """The batches that a Keras optimizer has seen."""
+    return int(optimizer._iterations) if isinstance(optimizer, keras.optimizers.Optimizer) and optimizer.built else 0
+
+
 def is_kind(optimizer: Any, name: str) -> bool:
     """Whether a Keras optimizer is the one of this name, so that settings can be written into it."""
     kind = inner_optimizer(optimizer)
-    return isinstance(kind, keras.optimizers.Optimizer) and _unsupported(kind) is None and _from_keras(kind, "").name == name
+    return isinstance(kind, keras.optimizers.Optimizer) and not _unsupported(kind) and _name(kind) == name
 
 
 def inner_optimizer(optimizer: Any) -> Any:
@@ -92,56 +130,95 @@ def inner_optimizer(optimizer: Any) -> Any:
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-def _from_keras(optimizer: keras.optimizers.Optimizer, whose: str) -> Optimizer:
+def schedule_of(optimizer: Any) -> Schedule | None:
+    """The learning-rate schedule of a Keras optimizer, if it has one."""
+    rate = getattr(inner_optimizer(optimizer), "_learning_rate", None)
+    return rate if is_schedule(rate) else None
+
+
+def _name(optimizer: Any) -> str:
+    """The key of `OPTIMIZERS` that stands for a Keras optimizer."""
     kind = type(optimizer)
-    reason = _unsupported(optimizer)
-    if reason is not None:
+    if kind is keras.optimizers.SGD:
+        return ("nesterov" if optimizer.nesterov else "momentum") if optimizer.momentum else "sgd"
+    if kind in (keras.optimizers.Adam, keras.optimizers.AdamW):
+        return "adamw" if optimizer.weight_decay else "adam"
+    return next(name for name, known in KERAS.items() if known is kind)
+
+
+def _from_keras(optimizer: keras.optimizers.Optimizer, whose: str) -> Optimizer:
+    reasons = _unsupported(optimizer)
+    if reasons:
         raise ValueError(
-            f"{whose} {kind.__name__}{reason}, which rfho2 does not support. Pass another optimizer to "
-            f"the tuner, such as optimizer='adam': one of {sorted(OPTIMIZERS)}, or a Keras optimizer of such a kind."
+            f"{whose} {type(optimizer).__name__} {' and '.join(reasons)}, which rfho2 does not support. "
+            f"{_instead(optimizer)}"
         )
     o: Any = optimizer
-    settings = {"learning_rate": float(o.learning_rate.numpy())}
-    if kind is keras.optimizers.SGD:
-        if not o.momentum:
-            return Optimizer("sgd", settings)
-        return Optimizer("nesterov" if o.nesterov else "momentum", settings | {"momentum": float(o.momentum)})
-    settings["epsilon"] = float(o.epsilon)
-    if kind is keras.optimizers.RMSprop:
-        return Optimizer("rmsprop", settings | {"rho": float(o.rho)})
-    if kind is keras.optimizers.Adagrad:
-        return Optimizer("adagrad", settings | {"initial_accumulator_value": float(o.initial_accumulator_value)})
-    settings |= {"beta_1": float(o.beta_1), "beta_2": float(o.beta_2)}
-    if o.weight_decay:
-        return Optimizer("adamw", settings | {"weight_decay": float(o.weight_decay)})
-    return Optimizer("adam", settings)
+    name, schedule = _name(o), schedule_of(o)
+    settings = {"learning_rate": 1.0 if schedule else float(o.learning_rate)}
+    settings |= {one: float(getattr(o, one)) for one in SETTINGS[name]}
+    options = {one: getattr(o, one) for one in OPTIONS.get(name, ())}
+    if name == "muon":
+        options["coefficients"] = (o.muon_a, o.muon_b, o.muon_c)
+    if o.weight_decay or name == "muon":
+        settings["weight_decay"] = float(o.weight_decay or 0.0)
+    excluded = [getattr(o, f"_exclude_from_weight_decay{end}", None) for end in ("", "_pattern")]
+    return Optimizer(
+        name,
+        settings,
+        options,
+        schedule,
+        _steps_taken(o) if schedule else 0,
+        {one: float(getattr(o, one)) for one in CLIPPING if getattr(o, one)},
+        float(o.ema_momentum) if o.use_ema else None,
+        o.gradient_accumulation_steps or 1,
+        o._use_weight_decay if any(excluded) else None,
+    )
 
 
-def _unsupported(optimizer: Any) -> str | None:
-    """The feature of a Keras optimizer that rfho2 does not support, as a phrase: "" for its kind, None if there is none."""
+def _unsupported(optimizer: Any) -> list[str]:
+    """What rfho2 does not support about a Keras optimizer, as phrases."""
+    if type(optimizer) not in KERAS.values():
+        return ["(an optimizer that it does not know)"]
+    reasons = []
+    rate = optimizer._learning_rate
+    if not hasattr(rate, "assign") and not is_schedule(rate):
+        reasons.append(f"with a function as learning rate ({getattr(rate, '__name__', type(rate).__name__)})")
+    if optimizer.use_ema and optimizer.ema_overwrite_frequency:
+        reasons.append(f"with ema_overwrite_frequency={optimizer.ema_overwrite_frequency}")
+    if getattr(optimizer, "rms_rate", 0.0) is None:
+        reasons.append("with rms_rate=None")
+    return reasons
+
+
+def _instead(optimizer: Any) -> str:
+    """What to write instead of an optimizer that is not supported."""
     kind = type(optimizer)
     if kind not in KERAS.values():
-        return ""
-    for feature, unused in FEATURES.items():
-        if getattr(optimizer, feature, unused) not in (unused, 0):
-            return f" with {feature}={getattr(optimizer, feature)}"
-    rate = optimizer._learning_rate
-    if not hasattr(rate, "assign"):
-        return f" with the learning rate {type(rate).__name__} (the tuner sets the rate)"
-    for feature in ("amsgrad", "centered"):
-        if getattr(optimizer, feature, False):
-            return f" with {feature}=True"
-    if kind is keras.optimizers.RMSprop and optimizer.momentum:
-        return f" with momentum={optimizer.momentum}"
-    if optimizer.weight_decay and kind not in (keras.optimizers.Adam, keras.optimizers.AdamW):
-        return f" with weight_decay={optimizer.weight_decay} (decoupled: use AdamW)"
-    excluded = [getattr(optimizer, f"_exclude_from_weight_decay{end}", None) for end in ("", "_pattern")]
-    if optimizer.weight_decay and any(excluded):
-        return " with exclude_from_weight_decay"
-    return None
+        return f"Pass another one to the tuner, such as optimizer='adam': one of {sorted(OPTIMIZERS)}, or a Keras optimizer."
+    config = optimizer.get_config() | {"ema_overwrite_frequency": None}
+    if callable(optimizer._learning_rate) and not is_schedule(optimizer._learning_rate):
+        config["learning_rate"] = 0.001
+    defaults = kind().get_config()
+    changed = {name: value for name, value in config.items() if name != "name" and value != defaults[name]}
+    if isinstance(changed.get("learning_rate"), dict):
+        changed["learning_rate"] = "the schedule"
+    arguments = ", ".join(
+        f"{name}={value!r}" if value != "the schedule" else f"{name}=..." for name, value in changed.items()
+    )
+    return f"Pass optimizer=keras.optimizers.{kind.__name__}({arguments}) to the tuner instead."
 
 
 def to_keras(optimizer: Optimizer) -> keras.optimizers.Optimizer:
     """The same optimiser as a Keras object."""
-    more = {"nesterov": True} if optimizer.name == "nesterov" else {}
-    return KERAS[optimizer.name](**optimizer.fixed, **more)
+    more: dict[str, Any] = {"nesterov": True} if optimizer.name == "nesterov" else {}
+    more |= {name: value for name, value in optimizer.options.items() if name != "coefficients"}
+    more |= dict(zip(("muon_a", "muon_b", "muon_c"), optimizer.options.get("coefficients", ()), strict=False))
+    more |= dict(optimizer.clipping)
+    if optimizer.ema_momentum is not None:
+        more |= {"use_ema": True, "ema_momentum": optimizer.ema_momentum}
+    if optimizer.accumulation > 1:
+        more["gradient_accumulation_steps"] = optimizer.accumulation
+    if optimizer.schedule is not None:
+        more["learning_rate"] = optimizer.schedule
+    return KERAS[optimizer.name](**(optimizer.fixed | more))

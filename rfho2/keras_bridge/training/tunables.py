@@ -10,11 +10,18 @@ import tensorflow as tf
 
 from rfho2.constraints.sets import Box
 from rfho2.core.types import Hypers
+from rfho2.dynamics.adadelta import adadelta
+from rfho2.dynamics.adafactor import adafactor
 from rfho2.dynamics.adagrad import adagrad
 from rfho2.dynamics.adam import adam, adamw
+from rfho2.dynamics.adamax import adamax
 from rfho2.dynamics.base import Dynamics
 from rfho2.dynamics.gradient_descent import gradient_descent
+from rfho2.dynamics.lamb import lamb
+from rfho2.dynamics.lion import lion
 from rfho2.dynamics.momentum import momentum, nesterov
+from rfho2.dynamics.muon import muon
+from rfho2.dynamics.nadam import nadam
 from rfho2.dynamics.rmsprop import rmsprop
 
 
@@ -58,9 +65,19 @@ OPTIMIZERS: dict[str, tuple[Callable[..., Dynamics], tuple[str, ...]]] = {
     "rmsprop": (rmsprop, ("learning_rate",)),
     "adagrad": (adagrad, ("learning_rate",)),
     "adam": (adam, ("learning_rate",)),
-    "adamw": (adamw, ("learning_rate", "weight_decay")),
+    "adamw": (adamw, ("learning_rate",)),
+    "nadam": (nadam, ("learning_rate",)),
+    "adamax": (adamax, ("learning_rate",)),
+    "adadelta": (adadelta, ("learning_rate",)),
+    "lamb": (lamb, ("learning_rate",)),
+    "lion": (lion, ("learning_rate",)),
+    "adafactor": (adafactor, ("learning_rate",)),
+    "muon": (muon, ("learning_rate",)),
 }
 """The optimisers a user may choose, each with the tunable settings it takes in addition to the loss."""
+
+DECOUPLED = ("adamw", "lion", "muon")  # the hyper weight_decay is that of the optimiser; with others, a penalty in the loss
+THROUGH_THE_GRADIENT = ("label_smoothing", "loss_weights", "regularization")  # hypers of which Lion sees only signs
 
 PER_LAYER = ("learning_rate", "weight_decay")
 LOWER = 0.25  # factor on a learning rate that is too large
@@ -126,6 +143,7 @@ def select_tunables(
     outputs: Sequence[str] = ("0",),
     settings: Mapping[str, Any] | None = None,
     per_layer: Sequence[str] = PER_LAYER,
+    peak: float | None = None,
 ) -> Tunables:
     """Checks and resolves the user's selection.
 
@@ -136,10 +154,11 @@ def select_tunables(
       layers, per_layer: layer names, and the hypers that each of these layers gets separately.
       outputs: names of the model's outputs, for `loss_weights`.
       settings: settings of the optimiser, from which hypers start unless the user gives a value.
+      peak: the highest rate of the optimiser's schedule, of which the learning rate is then a factor.
     """
     names = _checked_names(hypers, optimizer)
     initial = {**(settings or {}), **(hypers if isinstance(hypers, Mapping) else {})}
-    bounds = _checked_ranges(names, ranges or {})
+    bounds = _checked_ranges(names, _of_factors(names, peak) | dict(ranges or {}))
     labels = {name: layers for name in names if layers and name in per_layer}
     labels |= {name: outputs for name in names if name == "loss_weights"}
     start = {name: _start(name, initial.get(name), *bounds[name], labels.get(name, ())) for name in names}
@@ -169,7 +188,20 @@ def _checked_names(hypers: Sequence[str] | Mapping[str, Any], optimizer: str) ->
     for name in names:
         if name not in available:
             raise ValueError(f"hypers has '{name}'; with optimizer='{optimizer}' choose from {available}.")
+        if optimizer == "lion" and name in THROUGH_THE_GRADIENT:
+            raise ValueError(
+                f"hypers has '{name}', which cannot be tuned with Lion: it changes only the gradient, and Lion steps by the "
+                f"gradient's sign, which has derivative 0. Tune 'learning_rate' or 'weight_decay', or use optimizer='adam'."
+            )
     return names
+
+
+def _of_factors(names: Sequence[str], peak: float | None) -> dict[str, tuple[float, float]]:
+    """The range of a learning rate that is a factor on a schedule: it keeps the peak of the schedule in the usual range."""
+    if peak is None or "learning_rate" not in names:
+        return {}
+    low, high = (end / peak for end in (TUNABLES["learning_rate"].low, TUNABLES["learning_rate"].high))
+    return {"learning_rate": (min(low, 1.0), max(high, 1.0))}
 
 
 def _checked_ranges(names: Sequence[str], ranges: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from rfho2.core.ops import safe_sqrt
 from rfho2.core.types import Hypers, Nest
 from rfho2.dynamics.base import Dynamics
+from rfho2.dynamics.decay import with_params
 
 Projection = Callable[[tf.Tensor], tf.Tensor]
 
@@ -53,6 +54,6 @@ def constrained(dynamics: Dynamics, projections: Mapping[str, Projection]) -> Dy
     def step(state: Nest, hypers: Hypers, batch: Nest, t: tf.Tensor) -> Nest:
         new = dynamics.step(state, hypers, batch, t)
         params = {path: projections[path](p) if path in projections else p for path, p in dynamics.params(new).items()}
-        return new._replace(params=params) if hasattr(new, "_replace") else params
+        return with_params(dynamics, new, params)
 
     return dynamics._replace(step=step)

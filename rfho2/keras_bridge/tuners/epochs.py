@@ -79,15 +79,20 @@ class Epochs:
             epochs=epochs.stop,
             steps=source.steps,
         )
-        self.settings = ModelSettings(model, means.training.optimizer.name)
+        self.settings = ModelSettings(model, means.training.optimizer)
         self._written: Nest = None  # the state whose weights the model has
         self._used: Hypers = {}  # in the last hyper-batch
+        self.updates = 0  # hyper-batches that have ended
         self.hypers: dict[str, np.ndarray] = {}  # on the user's scale: the final values
         self.next_hypers: dict[str, np.ndarray] = {}  # those with which another fit continues
 
     def metrics(self, state: Nest, hypers: Hypers, k: int) -> dict[str, float]:
         """The hypers on the user's scale, and the means of the loss and the metrics since the epoch began."""
-        return {**self.training.tunables.named(hypers), **self.means.read(state)}
+        return {**self.training.named(hypers, self.steps(k + 1) - 1), **self.means.read(state)}
+
+    def steps(self, updates: int) -> int:
+        """The number of training steps in so many hyper-batches."""
+        return self.source.steps * updates // self.per_epoch
 
     def on_start(self, run: Run) -> None:
         """Training begins or resumes."""
@@ -100,8 +105,8 @@ class Epochs:
         """A hyper-batch has ended, and perhaps an epoch."""
         epoch, batch = divmod(k, self.per_epoch)
         epoch += self.initial_epoch
-        self._used = hypers
-        self.settings.show(self._on_users_scale(hypers))
+        self._used, self.updates = hypers, k + 1
+        self.settings.show(self._on_users_scale(hypers), self.steps(k + 1))
         if batch == 0:
             self.callbacks.on_epoch_begin(epoch)
         step = self.source.steps * (batch + 1) // self.per_epoch - 1
@@ -147,5 +152,5 @@ class Epochs:
         last = result.history[-1] if result.history else {}
         names = [name for name in last if not name.startswith(("hypergradient/", "norm of "))]
         history.trajectories = {name: np.array([row[name] for row in result.history]) for name in names}
-        history.hyper_names = list(self.training.tunables.named(result.hypers))
+        history.hyper_names = list(self.training.named(result.hypers, 0))
         return history

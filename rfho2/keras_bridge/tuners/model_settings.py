@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import keras
 import numpy as np
 
 from rfho2.core.warn import warn
-from rfho2.keras_bridge.training.optimizers import inner_optimizer, is_kind
+from rfho2.keras_bridge.training.optimizers import Optimizer, inner_optimizer, is_kind, schedule_of
+from rfho2.keras_bridge.training.schedules import scaled
 
 SETTINGS = ("learning_rate", "momentum")
 
@@ -19,12 +21,13 @@ class ModelSettings:
     Args:
       model: compiled. If its optimizer is of another kind than the tuner's, it shows the learning rate while a fit runs, and
         has its settings back afterwards.
-      kind: the name of the tuner's optimizer.
+      tuned: the tuner's optimizer.
     """
 
-    def __init__(self, model: keras.Model, kind: str):
-        self._model, self._optimizer = model, inner_optimizer(model.optimizer)
-        self._same = is_kind(model.optimizer, kind)
+    def __init__(self, model: keras.Model, tuned: Optimizer):
+        self._model, self._optimizer, self._tuned = model, inner_optimizer(model.optimizer), tuned
+        self._schedule = schedule_of(self._optimizer)
+        self._same = is_kind(model.optimizer, tuned.name) and (tuned.schedule is None) == (self._schedule is None)
         names = SETTINGS if self._same else SETTINGS[:1]
         assignable = hasattr(getattr(self._optimizer, "_learning_rate", None), "assign")  # not a schedule
         self._before = {name: float(getattr(self._optimizer, name)) for name in names if assignable and self._has(name)}
@@ -34,17 +37,26 @@ class ModelSettings:
     def _has(self, name: str) -> bool:
         return isinstance(getattr(self._optimizer, name, None), float | keras.Variable)
 
-    def show(self, values: Mapping[str, float | np.ndarray]) -> None:
-        """Writes those values that are single numbers; warns if a callback has changed what was written before."""
+    def show(self, values: Mapping[str, float | np.ndarray], step: int) -> None:
+        """Writes those values that are single numbers; warns if a callback has changed what was written before.
+
+        Args:
+          values: the hypers on the user's scale.
+          step: the number of steps taken, from which a schedule goes on.
+        """
         self._warn_of_changes()
+        if self._same and self._schedule is not None:
+            factor: Any = values.get("learning_rate", 1.0)
+            if np.ndim(factor) == 0:
+                self._optimizer.learning_rate = scaled(self._schedule, float(factor), step)
         for name in self._before:
             if name in values and np.ndim(values[name]) == 0:
                 setattr(self._optimizer, name, float(values[name]))
                 self._shown[name] = float(getattr(self._optimizer, name))  # rounded to the variable's dtype
 
-    def end(self, values: Mapping[str, np.ndarray]) -> None:
+    def end(self, values: Mapping[str, np.ndarray], step: int) -> None:
         """Leaves the tuned settings in an optimizer of the same kind, and their old values in another one."""
-        self.show(values if self._same else self._before)
+        self.show(values if self._same else self._before, step)
         if self._same:
             self._model.make_train_function(force=True)
 

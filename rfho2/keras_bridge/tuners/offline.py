@@ -174,7 +174,7 @@ def tune(
             state = Compiled(problem(both).train, jit_compile)(params, result.best.hypers)
         training.model.assign(training.dynamics().params(state), examples[0])
         best = {name: value.numpy() for name, value in tunables.to_user(result.best.hypers).items()}
-        ModelSettings(model, training.optimizer.name).end(best)
+        ModelSettings(model, training.optimizer).end(best, steps)
         return Tuned({name: value.tolist() for name, value in best.items()}, model, result)
 
     try:

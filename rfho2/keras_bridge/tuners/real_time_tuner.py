@@ -34,6 +34,7 @@ from rfho2.keras_bridge.training.losses import bounded
 from rfho2.keras_bridge.training.optimizers import warn_of_state
 from rfho2.keras_bridge.tuners.checks import check_metrics, check_training
 from rfho2.keras_bridge.tuners.epochs import Epochs, check_callbacks
+from rfho2.keras_bridge.tuners.model_settings import ModelSettings
 from rfho2.keras_bridge.tuners.modes import choose_mode
 from rfho2.keras_bridge.tuners.safeguards import TRIAL, Trial, loss_limit, safe_start, warn_at_the_floor
 from rfho2.monitor.plot import plot
@@ -210,10 +211,16 @@ class RealTimeTuner:
             result = driver.run(params, start, watch.iterations, checkpoint_dir)
         finally:
             self.hypers, self._next_hypers = watch.hypers or self.hypers, watch.next_hypers or self._next_hypers
-            watch.settings.end(self.hypers)
+            self._continue_schedule(watch.settings, watch.steps(watch.updates))
         warn_at_the_floor(self.hypers, self._tunables)
         self._history = watch.history(result)
         return self._history
+
+    def _continue_schedule(self, settings: ModelSettings, steps: int) -> None:
+        """Leaves the tuned settings in the model; a schedule goes on from the last step, there and in another fit."""
+        settings.end(self.hypers, steps)
+        optimizer = self._training.optimizer
+        self._training = self._training._replace(optimizer=optimizer._replace(first_step=optimizer.first_step + steps))
 
     def plot(self) -> Any:
         """The validation loss and the hypers along the last `fit`, as a matplotlib figure; see `rf.plot`."""

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from rfho2.core import ops
 from rfho2.hypergradients.sensitivity import MAX_SEPARATE
 
 LOCK = threading.RLock()
+ORIGINAL_RESIZE = tf.image.resize
 FULL_RANGE_UNIFORM = tf.random.stateless_uniform  # the original: while a model is called, that name refers to `uniform`
 
 
@@ -64,6 +66,27 @@ def dropout(
     return tf.where(keep, x / (1 - tf.cast(rate, x.dtype)), tf.zeros([], x.dtype))
 
 
+def resize(images: tf.Tensor, size: Any, method: Any = "bilinear", *args: Any, **kwargs: Any) -> tf.Tensor:
+    """`tf.image.resize` as a product with an interpolation matrix along each axis, which has all its derivatives.
+
+    TensorFlow's second derivatives of bilinear resizing are wrong, and of other methods missing. Each matrix is what the
+    original makes of the identity.
+    """
+    static = tf.get_static_value(size)
+    known = images.shape.rank in (3, 4) and None not in images.shape[-3:-1] and static is not None
+    if method == "nearest" or not known or args or set(kwargs) - {"antialias"}:
+        return ORIGINAL_RESIZE(images, size, method, *args, **kwargs)
+    matrices = []
+    for old, new in zip(images.shape[-3:-1], np.asarray(static).tolist(), strict=True):
+        with tf.init_scope():
+            identity = tf.eye(old)[:, :, None]
+            matrices.append(ORIGINAL_RESIZE(identity, [new, old], method, **kwargs)[:, :, 0].numpy())
+    dtype = tf.float32 if not images.dtype.is_floating else images.dtype
+    rows, columns = (tf.constant(matrix, dtype) for matrix in matrices)
+    resized = tf.einsum("...yxc,iy,jx->...ijc", tf.cast(images, dtype), rows, columns)
+    return resized if images.dtype == tf.float64 else tf.cast(resized, tf.float32)  # as TensorFlow does
+
+
 @contextlib.contextmanager
 def replaced(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
     """Replaces `owner.name` with `value`, for each (owner, name, value), while the block runs."""
@@ -84,6 +107,7 @@ def differentiable_tensorflow() -> contextlib.AbstractContextManager[None]:
     return replaced(
         (tf.nn, "moments", moments),
         (tf.nn, "softsign", softsign),
+        (tf.image, "resize", resize),
         (tf.nn.experimental, "stateless_dropout", dropout),
         (tf.random, "stateless_uniform", uniform),
         (tf.random, "stateless_normal", normal),

@@ -161,7 +161,7 @@ def _scalar_of(call: Call, outputs: Nest, dtype: tf.DType, rng: np.random.Genera
 
 
 def _gradient(scalar: Callable[[Nest], tf.Tensor], p: Nest) -> Nest:
-    return gradient_of_loss(lambda p, hypers, batch: scalar(p), p, {}, None)
+    return gradient_of_loss(lambda p, hypers, batch: scalar(p), p, {}, None, tf.constant(0))
 
 
 def _difference(gradient: Callable[[Nest], Nest], params: Nest, direction: Nest, scale: float) -> Nest:
