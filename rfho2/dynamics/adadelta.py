@@ -31,7 +31,7 @@ def adadelta(
     Reference: Zeiler, ADADELTA: an adaptive learning rate method, 2012.
     """
     settings = {"learning_rate": learning_rate, "rho": rho, "epsilon": epsilon}
-    return leafwise(loss, _rule, zeros("mean_square", "mean_square_step"), weight_decay, **settings)
+    return leafwise(loss, _rule, zeros("mean_square", "mean_square_step"), settings, weight_decay)
 
 
 def _rule(w: tf.Tensor, g: tf.Tensor, slots: Slots, values: Values, n: tf.Tensor) -> tuple[tf.Tensor, Slots]:

@@ -50,7 +50,7 @@ def adafactor(
         "epsilon_2": epsilon_2,
         "clip_threshold": clip_threshold,
     }
-    return leafwise(loss, _rule, _slots, weight_decay, **settings)
+    return leafwise(loss, _rule, _slots, settings, weight_decay, entrywise=False)
 
 
 def _slots(w: tf.Tensor) -> Slots:

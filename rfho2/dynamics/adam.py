@@ -9,9 +9,8 @@ import tensorflow as tf
 from rfho2.core import nest
 from rfho2.core.ops import inert_at_zero, safe_sqrt
 from rfho2.core.types import Hypers, Nest
-from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve, with_gradient
-from rfho2.dynamics.decay import with_decay
-from rfho2.dynamics.leafwise import Slots, Values, blend, leafwise, zeros
+from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, is_zero, resolve, with_gradient
+from rfho2.dynamics.leafwise import Slots, Values, blend, leafwise, updated, zeros
 
 
 class AdamState(NamedTuple):
@@ -52,10 +51,7 @@ def adam(
     References: Kingma and Ba, Adam: a method for stochastic optimization, ICLR 2015; Reddi, Kale and Kumar, On the
     convergence of Adam and beyond, ICLR 2018 (amsgrad).
     """
-    settings = {"learning_rate": learning_rate, "beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
-    if amsgrad:
-        return leafwise(loss, _amsgrad_rule, zeros("first_moment", "second_moment", "largest"), **settings)
-    return _adam(loss, **settings)
+    return _adam(loss, learning_rate, 0.0, beta_1, beta_2, epsilon, amsgrad)
 
 
 def adamw(
@@ -81,40 +77,43 @@ def adamw(
 
     Reference: Loshchilov and Hutter, Decoupled weight decay regularization, ICLR 2019.
     """
-    check_settings(loss, weight_decay=weight_decay)
-    return with_decay(adam(loss, learning_rate, beta_1, beta_2, epsilon, amsgrad), learning_rate, weight_decay)
+    return _adam(loss, learning_rate, weight_decay, beta_1, beta_2, epsilon, amsgrad)
 
 
-def _adam(loss: Loss, **settings: Setting) -> Dynamics:
-    check_settings(loss, **settings)
+def _adam(
+    loss: Loss,
+    learning_rate: Setting,
+    weight_decay: Setting,
+    beta_1: Setting,
+    beta_2: Setting,
+    epsilon: Setting,
+    amsgrad: bool,
+) -> Dynamics:
+    settings = {"learning_rate": learning_rate, "beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
+    if amsgrad:
+        return leafwise(loss, _rule, zeros("first_moment", "second_moment", "largest"), settings, weight_decay)
+    decay = {} if is_zero(weight_decay) else {"weight_decay": weight_decay}
+    check_settings(loss, **settings, **decay)
 
     def step(state: AdamState, hypers: Hypers, batch: Nest, t: tf.Tensor) -> AdamState:
         w, m, v = state
         g = gradient(loss, w, hypers, batch, t)
-        eta, b1, b2, eps = (resolve(name, value, w, hypers, t) for name, value in settings.items())
-        m = nest.map(lambda m, g, b1: b1 * m + (1 - b1) * g, m, g, b1)
-        v = nest.map(lambda v, g, b2: b2 * v + (1 - b2) * tf.square(g), v, g, b2)
-        n = tf.cast(t + 1, nest.flatten(w)[0].dtype)
-        rate = nest.map_once(lambda eta, b1, b2: _corrected(eta, b1, b2, n), eta, b1, b2)
-        pull = nest.map(inert_at_zero, m, v)
-        w = nest.map(lambda w, pull, v, rate, eps: w - rate * pull / (safe_sqrt(v) + eps), w, pull, v, rate, eps)
-        return AdamState(w, m, v)
+        values = {name: resolve(name, value, w, hypers, t) for name, value in (settings | decay).items()}
+        w, moments = updated(_rule, w, g, {"first_moment": m, "second_moment": v}, values, t, entrywise=True)
+        return AdamState(w, **moments)
 
     def init(params: Nest, hypers: Hypers) -> AdamState:
         return AdamState(params, nest.zeros_like(params), nest.zeros_like(params))
 
-    return Dynamics(init=init, step=with_gradient(step, loss), params=lambda state: state.params)
+    # With a decay there is no `step.gradient`: it keeps the weights away from where the gradient of the loss is zero.
+    return Dynamics(init=init, step=step if decay else with_gradient(step, loss), params=lambda state: state.params)
 
 
-def _corrected(eta: tf.Tensor, b1: tf.Tensor, b2: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
-    """eta sqrt(1 - b2^n) / (1 - b1^n)."""
-    return eta * safe_sqrt(1 - b2**n) / (1 - b1**n)
-
-
-def _amsgrad_rule(w: tf.Tensor, g: tf.Tensor, slots: Slots, values: Values, n: tf.Tensor) -> tuple[tf.Tensor, Slots]:
-    m = blend(slots["first_moment"], g, values["beta_1"])
-    v = blend(slots["second_moment"], tf.square(g), values["beta_2"])
-    largest = tf.maximum(slots["largest"], v)
-    rate = _corrected(values["learning_rate"], values["beta_1"], values["beta_2"], n)
-    w -= rate * inert_at_zero(m, largest) / (safe_sqrt(largest) + values["epsilon"])
-    return w, {"first_moment": m, "second_moment": v, "largest": largest}
+def _rule(w: tf.Tensor, g: tf.Tensor, slots: Slots, values: Values, n: tf.Tensor) -> tuple[tf.Tensor, Slots]:
+    b1, b2 = values["beta_1"], values["beta_2"]
+    m, v = blend(slots["first_moment"], g, b1), blend(slots["second_moment"], tf.square(g), b2)
+    new = {"first_moment": m, "second_moment": v}
+    if "largest" in slots:
+        new["largest"] = v = tf.maximum(slots["largest"], v)
+    rate = values["learning_rate"] * safe_sqrt(1 - b2**n) / (1 - b1**n)
+    return w - rate * inert_at_zero(m, v) / (safe_sqrt(v) + values["epsilon"]), new

@@ -36,7 +36,7 @@ def adamax(
     Reference: Kingma and Ba, Adam: a method for stochastic optimization, ICLR 2015, section 7.1.
     """
     settings = {"learning_rate": learning_rate, "beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
-    return leafwise(loss, _rule, zeros("moment", "largest"), weight_decay, **settings)
+    return leafwise(loss, _rule, zeros("moment", "largest"), settings, weight_decay)
 
 
 def _rule(w: tf.Tensor, g: tf.Tensor, slots: Slots, values: Values, n: tf.Tensor) -> tuple[tf.Tensor, Slots]:

@@ -124,7 +124,7 @@ def resolve(argument: str, setting: Setting, params: Nest, hypers: Hypers, t: tf
         value = setting
     dtype = nest.flatten(params)[0].dtype
     try:
-        value = nest.map(lambda leaf: tf.convert_to_tensor(leaf, dtype), value)
+        value = _tensors(value, dtype)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{argument} has to be {dtype.name}, like the params; use tf.cast. ({error})") from None
     try:
@@ -134,6 +134,25 @@ def resolve(argument: str, setting: Setting, params: Nest, hypers: Hypers, t: tf
             f"{argument}: the callable returned {[path for path, _ in nest.leaves_with_path(value)]}, which does not fit "
             f"the params {[path for path, _ in nest.leaves_with_path(params)]}; return one tensor or a prefix of them."
         ) from None
+
+
+def _tensors(value: Any, dtype: tf.DType) -> Any:
+    """The leaves as tensors; equal numbers become the same one, by which `leafwise.updated` recognises them."""
+    numbers: dict[float, tf.Tensor] = {}
+
+    def tensor(leaf: Any) -> tf.Tensor:
+        if not isinstance(leaf, int | float):
+            return tf.convert_to_tensor(leaf, dtype)
+        if leaf not in numbers:
+            numbers[leaf] = tf.convert_to_tensor(leaf, dtype)
+        return numbers[leaf]
+
+    return nest.map(tensor, value)
+
+
+def is_zero(setting: Setting) -> bool:
+    """Whether a setting is the number 0, so that what it scales can be left out."""
+    return isinstance(setting, int | float) and setting == 0
 
 
 def check_settings(loss: Loss, **settings: Setting) -> None:

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rfho2.core import nest
 from rfho2.core.types import Hypers, Nest
-from rfho2.dynamics.base import Dynamics, Setting, resolve
+from rfho2.dynamics.base import Dynamics, Setting, is_zero, resolve
 
 
 def with_decay(dynamics: Dynamics, learning_rate: Setting, weight_decay: Setting) -> Dynamics:
@@ -14,7 +14,7 @@ def with_decay(dynamics: Dynamics, learning_rate: Setting, weight_decay: Setting
 
     The result has no `step.gradient`: the decay keeps the weights away from where the gradient of the loss is zero.
     """
-    if isinstance(weight_decay, int | float) and weight_decay == 0:
+    if is_zero(weight_decay):
         return dynamics
 
     def step(state: Nest, hypers: Hypers, batch: Nest, t: tf.Tensor) -> Nest:

@@ -36,7 +36,7 @@ def lamb(
     Reference: You et al., Large batch optimization for deep learning: training BERT in 76 minutes, ICLR 2020.
     """
     settings = {"learning_rate": learning_rate, "beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
-    return leafwise(loss, _rule, zeros("first_moment", "second_moment"), weight_decay, **settings)
+    return leafwise(loss, _rule, zeros("first_moment", "second_moment"), settings, weight_decay, entrywise=False)
 
 
 def _rule(w: tf.Tensor, g: tf.Tensor, slots: Slots, values: Values, n: tf.Tensor) -> tuple[tf.Tensor, Slots]:

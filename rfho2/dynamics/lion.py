@@ -37,7 +37,7 @@ def lion(
     Reference: Chen et al., Symbolic discovery of optimization algorithms, NeurIPS 2023.
     """
     settings = {"learning_rate": learning_rate, "beta_1": beta_1, "beta_2": beta_2}
-    return leafwise(loss, _rule, zeros("moment"), weight_decay, **settings)
+    return leafwise(loss, _rule, zeros("moment"), settings, weight_decay)
 
 
 def _rule(w: tf.Tensor, g: tf.Tensor, slots: Slots, values: Values, n: tf.Tensor) -> tuple[tf.Tensor, Slots]:

@@ -58,7 +58,7 @@ def muon(
     >>> dynamics = muon(lambda w, hypers, batch: tf.reduce_sum(w**2), learning_rate=0.1, weight_decay=0.0)
     >>> step = dynamics.step(dynamics.init(tf.eye(2), {}), {}, None, tf.constant(0))
     >>> [round(x, 2) for x in step.params.numpy().ravel().tolist()]  # about 0.1 * 0.2 * sqrt(2) less on the diagonal
-    [0.98, 0.0, 0.0, 0.98]
+    [0.97, 0.0, 0.0, 0.97]
 
     Reference: Jordan et al., Muon: an optimizer for hidden layers in neural networks, 2024.
     """

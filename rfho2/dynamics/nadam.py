@@ -31,12 +31,12 @@ def nadam(
 
     >>> dynamics = nadam(lambda w, hypers, batch: w**2, learning_rate=0.1)
     >>> round(dynamics.step(dynamics.init(tf.constant(1.0), {}), {}, None, tf.constant(0)).params.numpy().item(), 4)
-    0.8929
+    0.8937
 
     Reference: Dozat, Incorporating Nesterov momentum into Adam, ICLR workshop 2016.
     """
     settings = {"learning_rate": learning_rate, "beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
-    return leafwise(loss, _rule, _slots, weight_decay, **settings)
+    return leafwise(loss, _rule, _slots, settings, weight_decay, entrywise=False)
 
 
 def _slots(w: tf.Tensor) -> Slots:

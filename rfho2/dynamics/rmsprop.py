@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from rfho2.core.ops import inert_at_zero
-from rfho2.dynamics.base import Dynamics, Loss, Setting
+from rfho2.dynamics.base import Dynamics, Loss, Setting, is_zero
 from rfho2.dynamics.leafwise import Slots, Values, blend, leafwise, zeros
 
 
@@ -45,10 +45,10 @@ def rmsprop(
     slots = ["mean_square"]
     if centered:
         slots.append("mean")
-    if not (isinstance(momentum, int | float) and momentum == 0):
+    if not is_zero(momentum):
         slots.append("velocity")
         settings["momentum"] = momentum
-    return leafwise(loss, _rule, zeros(*slots), weight_decay, **settings)
+    return leafwise(loss, _rule, zeros(*slots), settings, weight_decay)
 
 
 def _rule(w: tf.Tensor, g: tf.Tensor, slots: Slots, values: Values, n: tf.Tensor) -> tuple[tf.Tensor, Slots]:

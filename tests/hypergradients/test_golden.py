@@ -46,11 +46,11 @@ def test_case_c_hessian_vector_product():
     x, v = tf.constant([1.0, -2.0, 0.5]), tf.constant([0.3, 1.0, -1.0])
     cubic = lambda x, hypers, batch: 3 * tf.reduce_sum(x**3)  # noqa: E731
     with tf.autodiff.ForwardAccumulator(x, v) as accumulator:
-        g = gradient(cubic, x, {}, None)
+        g = gradient(cubic, x, {}, None, tf.constant(0))
     np.testing.assert_allclose(accumulator.jvp(g), 18 * x * v, rtol=1e-6)
     with tf.GradientTape() as tape:
         tape.watch(x)
-        g = gradient(cubic, x, {}, None)
+        g = gradient(cubic, x, {}, None, tf.constant(0))
     np.testing.assert_allclose(tape.gradient(g, x, v), 18 * x * v, rtol=1e-6)
 
 
@@ -73,7 +73,7 @@ def test_appendix_c_first_real_time_hypergradient_at_rate_zero(optimiser, jit_co
     problem = rf.Problem(make[optimiser](), error, None, batches, rf.batches.full((x[:7], y[:7])))
     engine = rf.real_time(problem, hyper_batch=delta, jit_compile=jit_compile)
     hypergradient, carry = engine.advance(engine.start(w0, {"eta": 0.0}), {"eta": 0.0}, 0)
-    total = sum(gradient(error, w0, {}, batches(tf.constant(s))) for s in range(delta))
-    expected = -tf.reduce_sum(gradient(error, w0, {}, (x[:7], y[:7])) * total)
+    total = sum(gradient(error, w0, {}, batches(tf.constant(s)), tf.constant(s)) for s in range(delta))
+    expected = -tf.reduce_sum(gradient(error, w0, {}, (x[:7], y[:7]), tf.constant(0)) * total)
     np.testing.assert_allclose(hypergradient.grads["eta"], expected, rtol=1e-12)
     np.testing.assert_array_equal(problem.dynamics.params(carry.state), w0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import numpy as np
@@ -33,6 +33,18 @@ class Source(NamedTuple):
     steps: int
     inputs: Any
     labels: Nest
+
+
+class Features(Protocol):
+    """The first part of a model, which is not trained: its outputs are the inputs of the rest."""
+
+    def of_arrays(self, x: Nest) -> Nest:
+        """The outputs for all examples, in memory."""
+        ...
+
+    def of_tensors(self, x: Nest) -> Nest:
+        """The outputs for a batch, in the graph of a dataset."""
+        ...
 
 
 class Order(NamedTuple):
@@ -97,8 +109,16 @@ def as_dataset(data: Any, argument: str, order: Order | None = None) -> tf.data.
     return dataset.apply(tf.data.experimental.assert_cardinality(number))
 
 
-def streamed(dataset: tf.data.Dataset, plain: tf.data.Dataset, order: Order, class_weight: ClassWeight) -> Source:
+def streamed(
+    dataset: tf.data.Dataset,
+    plain: tf.data.Dataset,
+    order: Order,
+    class_weight: ClassWeight,
+    features: Features | None = None,
+) -> Source:
     """The batches of a dataset; `plain` has the same batches, and may be read during the training."""
+    if features is not None:
+        dataset, plain = (d.map(lambda x, *rest: (features.of_tensors(x), *rest)) for d in (dataset, plain))
     if class_weight is not None:
         dataset, plain = (d.map(lambda *element: _weighted(element, class_weight)) for d in (dataset, plain))
     example = first_batch(plain, "x")

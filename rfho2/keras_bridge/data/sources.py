@@ -12,14 +12,24 @@ from rfho2 import batches
 from rfho2.core import errors, nest
 from rfho2.core.types import Batches
 from rfho2.keras_bridge.data import datasets
-from rfho2.keras_bridge.data.datasets import ClassWeight, Order, Source, as_dataset, is_dataset
+from rfho2.keras_bridge.data.datasets import ClassWeight, Features, Order, Source, as_dataset, is_dataset
 from rfho2.keras_bridge.data.values import Examples, check_values, warn_unless_repeatable
 
 
 def training_and_validation(
-    x: Any, y: Any, order: Order, sample_weight: Any, class_weight: ClassWeight, validation_data: Any, share: float
+    x: Any,
+    y: Any,
+    order: Order,
+    sample_weight: Any,
+    class_weight: ClassWeight,
+    validation_data: Any,
+    share: float,
+    features: Features | None,
 ) -> tuple[Source, Examples]:
-    """Training batches, and validation arrays: those passed, or a share of the training arrays."""
+    """Training batches, and validation arrays: those passed, or a share of the training arrays.
+
+    `features` is applied to the inputs of the training examples, but not to those of the validation arrays.
+    """
     datasets.refuse_iterator(x, "x")
     if not share:
         if validation_data is None:
@@ -27,13 +37,14 @@ def training_and_validation(
                 "validation_data is None, but the hypers are tuned on it: pass arrays (x, y) or a dataset, or "
                 "validation_split."
             )
-        return training_batches(x, y, order, sample_weight, class_weight), in_memory(validation_data, "validation_data")
+        held_out = in_memory(validation_data, "validation_data")
+        return training_batches(x, y, order, sample_weight, class_weight, features), held_out
     if is_dataset(x):
         raise ValueError("validation_split needs arrays, but x is a dataset; pass validation_data.")
     if validation_data is not None:
         raise ValueError("validation_split and validation_data are both given; pass one of the two.")
     examples, held_out = split(arrays(x, y, sample_weight, "x and y"), share)
-    return of_arrays(examples, order, class_weight), held_out
+    return of_arrays(examples, order, class_weight, features), held_out
 
 
 def split(examples: Examples, fraction: float) -> tuple[Examples, Examples]:
@@ -70,7 +81,14 @@ def _listed(data: Any) -> Any:
     return data
 
 
-def training_batches(x: Any, y: Any, order: Order, sample_weight: Any = None, class_weight: ClassWeight = None) -> Source:
+def training_batches(
+    x: Any,
+    y: Any,
+    order: Order,
+    sample_weight: Any = None,
+    class_weight: ClassWeight = None,
+    features: Features | None = None,
+) -> Source:
     """Batches of arrays, or the stream of a `tf.data.Dataset` or `PyDataset` of batches."""
     if is_dataset(x):
         for name, value in (("y", y), ("sample_weight", sample_weight)):
@@ -78,12 +96,14 @@ def training_batches(x: Any, y: Any, order: Order, sample_weight: Any = None, cl
                 raise ValueError(
                     f"x is a dataset, but {name} is passed too; the dataset itself must yield (x, y) or (x, y, w)."
                 )
-        return datasets.streamed(as_dataset(x, "x", order), as_dataset(x, "x"), order, class_weight)
-    return of_arrays(arrays(x, y, sample_weight, "x and y"), order, class_weight)
+        return datasets.streamed(as_dataset(x, "x", order), as_dataset(x, "x"), order, class_weight, features)
+    return of_arrays(arrays(x, y, sample_weight, "x and y"), order, class_weight, features)
 
 
-def of_arrays(examples: Examples, order: Order, class_weight: ClassWeight) -> Source:
+def of_arrays(examples: Examples, order: Order, class_weight: ClassWeight, features: Features | None = None) -> Source:
     """Batches of arrays."""
+    if features is not None:
+        examples = (features.of_arrays(examples[0]), *examples[1:])
     if class_weight is not None:
         if len(examples) == 3:
             raise ValueError("class_weight and sample_weight are both given; multiply them, and pass one sample_weight.")

@@ -35,6 +35,11 @@ def check_values(examples: Examples, argument: str) -> None:
             )
 
 
+def for_keras(x: Nest) -> Nest:
+    """The inputs as Keras's `evaluate` and `predict` take them: arrays of text as tensors."""
+    return nest.map(lambda leaf: tf.constant(leaf) if np.asarray(leaf).dtype.kind in "USO" else leaf, x)
+
+
 def warn_unless_repeatable(dataset: tf.data.Dataset, examples: Examples, argument: str) -> None:
     """Warns if a second pass over a dataset, which has been read into memory, has other examples; another order is fine."""
     first = next(iter(dataset.take(1).as_numpy_iterator()))

@@ -126,6 +126,11 @@ class Tunables(NamedTuple):
         rate = hypers["learning_rate"] + np.log(factor)
         return {**hypers, "learning_rate": self.constraints()["learning_rate"].project(rate)}
 
+    def rate_as_text(self, hypers: Hypers) -> str:
+        """The learning rate, or the lowest and the highest of the layers."""
+        rates = np.ravel(self.to_user({"learning_rate": hypers["learning_rate"]})["learning_rate"])
+        return f"{rates[0]:.2g}" if len(rates) == 1 else f"{rates.min():.2g}-{rates.max():.2g}"
+
     def named(self, hypers: Hypers) -> dict[str, float]:
         """Every number on the user's scale by name, such as `learning_rate` or `learning_rate/dense_1`."""
         numbers: dict[str, float] = {}

@@ -11,6 +11,7 @@ import numpy as np
 from rfho2.core.types import HyperGradient, Hypers, Nest, Result, Run
 from rfho2.core.warn import warn
 from rfho2.keras_bridge.data.datasets import Examples, Source
+from rfho2.keras_bridge.data.values import for_keras
 from rfho2.keras_bridge.training.epoch_means import EpochMeans
 from rfho2.keras_bridge.tuners.model_settings import ModelSettings
 
@@ -38,7 +39,7 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
 def evaluate(model: keras.Model, examples: Examples) -> dict[str, float]:
     """Loss and metrics, as Keras computes them."""
     x, y, *weights = examples
-    return model.evaluate(x, y, EVALUATED, 0, weights[0] if weights else None, return_dict=True)
+    return model.evaluate(for_keras(x), y, EVALUATED, 0, weights[0] if weights else None, return_dict=True)
 
 
 class Epochs:

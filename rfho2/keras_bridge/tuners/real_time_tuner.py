@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from fractions import Fraction
 from typing import Any
 
@@ -20,7 +21,7 @@ from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients.real_time import real_time
 from rfho2.hypergradients.windows import window_settings
 from rfho2.keras_bridge.data import sources
-from rfho2.keras_bridge.data.datasets import Examples, Order, Source
+from rfho2.keras_bridge.data.datasets import Examples, Order, Source, is_dataset
 from rfho2.keras_bridge.training.epoch_means import EpochMeans
 from rfho2.keras_bridge.training.hyper_update import bold_update
 from rfho2.keras_bridge.training.keras_training import (
@@ -37,6 +38,9 @@ from rfho2.keras_bridge.tuners.epochs import Epochs, check_callbacks
 from rfho2.keras_bridge.tuners.model_settings import ModelSettings
 from rfho2.keras_bridge.tuners.modes import choose_mode
 from rfho2.keras_bridge.tuners.safeguards import TRIAL, Trial, loss_limit, safe_start, warn_at_the_floor
+from rfho2.keras_bridge.tuners.stages import Stages
+from rfho2.keras_bridge.wrapping.frozen import Divided, divided
+from rfho2.keras_bridge.wrapping.model import from_keras
 from rfho2.monitor.plot import plot
 from rfho2.problem import Problem
 
@@ -129,7 +133,8 @@ class RealTimeTuner:
         self._training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
         warn_of_state(optimizer, model)
         self._tunables = self._training.tunables
-        self._objective_training = None if robust else self._training
+        self._robust, self._batch_norm = robust, batch_norm
+        self._bound: float | None = None  # the first validation loss, from which that of a label is derived
         self.hyper_batch = window_settings(hyper_batch, carry, discount, mode or "forward").hyper_batch
         self.hyper_rate = hyper_rate
         self.validation_batch = errors.check_count("validation_batch", validation_batch)
@@ -192,20 +197,29 @@ class RealTimeTuner:
         callbacks = callbacks or ()
         check_callbacks(callbacks)
         verbosity = 1 if verbose == "auto" else int(verbose)
-        if verbosity:
-            print(f"Compiling '{self.model.name}' ...", flush=True)
+        stages = Stages(verbosity != 0)
         order = Order(batch_size, shuffle, self.seed, steps_per_epoch)
-        source, held_out = sources.training_and_validation(
-            x, y, order, sample_weight, class_weight, validation_data, validation_split
-        )
-        check_training(self.model, self._training, held_out, source.labels, self._check)
-        check_metrics(self.model, held_out)
+        parts, training = self._parts(x), self._training
+        once = stages(f"Computing '{parts.until}', which is neither trained nor random, once") if parts else nullcontext()
+        with once:
+            source, held_out = sources.training_and_validation(
+                x, y, order, sample_weight, class_weight, validation_data, validation_split, parts
+            )
+            tuned_on = held_out
+            if parts is not None:
+                tuned_on = (parts.of_arrays(held_out[0]), *held_out[1:])
+                training = training._replace(model=from_keras(parts.head, batch_norm=self._batch_norm, check=False))
+        with stages("Checking second derivatives and metrics" if self._check else "Checking metrics"):
+            check_training(self.model, training, tuned_on, source.labels, self._check)
+            check_metrics(self.model, held_out)
         per_epoch = max(1, round(source.steps / self.hyper_batch))
         numbers = range(initial_epoch, epochs)
         keep_best = self.keep == "best"
-        means = EpochMeans(self.model, self._training, source.steps)
+        means = EpochMeans(self.model, training, source.steps)
         watch = Epochs(self.model, means, source, held_out, numbers, per_epoch, callbacks, verbosity, keep_best)
-        driver, params, start = self._prepare(source, held_out, Fraction(source.steps, per_epoch), watch)
+        per_update = Fraction(source.steps, per_epoch)
+        driver, params, start = self._prepare(training, source, tuned_on, per_update, watch, stages)
+        stages.say(f"Compiling '{self.model.name}' ...")
         self.model.stop_training = False
         try:
             result = driver.run(params, start, watch.iterations, checkpoint_dir)
@@ -232,29 +246,50 @@ class RealTimeTuner:
         hypers = ", ".join(f"{name}={np.array2string(np.asarray(v), precision=4)}" for name, v in self.hypers.items())
         return f"RealTimeTuner('{self.model.name}', {self._training.optimizer.name}, {hypers})"
 
+    def _parts(self, x: Any) -> Divided | None:
+        """The model in two parts, if the first is not trained and its outputs can be kept, or computed by the dataset."""
+        parts = divided(self.model)
+        if parts is None or is_dataset(x):
+            return parts
+        leaves = nest.flatten(x)
+        return parts if leaves and parts.fits(len(leaves[0])) else None
+
     def _prepare(
-        self, source: Source, held_out: Examples, hyper_batch: Fraction, watch: Epochs
+        self,
+        training: KerasTraining,
+        source: Source,
+        held_out: Examples,
+        hyper_batch: Fraction,
+        watch: Epochs,
+        stages: Stages,
     ) -> tuple[HyperOptimizer, Nest, Hypers]:
         """The driver, and the params and hypers from which it starts."""
         validation = sources.validation_batches(held_out, self.validation_batch, self.seed + 2)
-        validation = seeded_validation(self._training, validation, self.seed + 3)
-        batch, params = validation(tf.constant(0)), current_params(self.model, self._training.model.params)
-        if self._objective_training is None:
-            plain = float(self._training.objective(params, {}, batch))
-            self._objective_training = self._training._replace(loss=bounded(self._training.loss, plain))
-        objective_training = self._objective_training
+        validation = seeded_validation(training, validation, self.seed + 3)
+        batch, params = validation(tf.constant(0)), current_params(self.model, training.model.params)
+        if self._robust and self._bound is None:
+            self._bound = float(training.objective(params, {}, batch))
+        bound = self._bound
+        objective_training = training if bound is None else training._replace(loss=bounded(training.loss, bound))
         problem = Problem(watch.means.dynamics(), objective_training.objective, None, source.batches, validation)
         tunables, sets = self._tunables, self._tunables.constraints()
         start: Hypers = {
             name: sets[name].project(tf.constant(v)) for name, v in tunables.to_internal(self._next_hypers).items()
         }
-        loss, mode_arguments = self._training.training_loss, (self.mode, self.carry, self.discount)
+        loss, mode_arguments = training.training_loss, (self.mode, self.carry, self.discount)
         self.mode = choose_mode(loss, params, errors.checked_hypers(start, params), source.batches, *mode_arguments)
         jit_compile, mode = self._jit_compile, self.mode
         engine = real_time(problem, hyper_batch, self.carry, jit_compile, discount=self.discount, mode=mode)
         first = float(objective_training.objective(params, {}, batch))
         if not self._begun:
-            start = safe_start(_trial(problem, objective_training, params, batch, hyper_batch), start, tunables, first)
+            length = trial_steps(hyper_batch, watch.iterations)
+            trial = _trial(problem, objective_training, params, batch, length)
+            if "learning_rate" not in tunables.start:
+                start = safe_start(trial, start, tunables, first)
+            else:
+                what = "learning rates" if training.optimizer.schedule is None else "factors on the learning rate"
+                with stages(f"Trying {what}"):
+                    start = safe_start(stages.telling(trial, tunables.rate_as_text), start, tunables, first)
         steps = math.ceil(watch.iterations * hyper_batch)
         if jit_compile is None:
             engine.graph_until = graph_steps(steps)
@@ -279,9 +314,14 @@ def graph_steps(steps: int) -> float:
     return GRAPH_STEPS if steps >= GRAPH_STEPS + WORTH_COMPILING else math.inf
 
 
-def _trial(problem: Problem, objective_training: KerasTraining, params: Nest, batch: Nest, hyper_batch: Fraction) -> Trial:
-    """hypers -> the validation loss after a few hyper-batches of training with them; in graph mode, because it is short."""
-    length = math.floor(TRIAL * hyper_batch)
+def trial_steps(hyper_batch: Fraction, updates: int) -> int:
+    """The steps of a trial: a few hyper-batches, but no more than a third of a short fit, and one hyper-batch at least."""
+    hyper_batches = min(Fraction(TRIAL), max(Fraction(1), Fraction(updates, TRIAL)))
+    return math.floor(hyper_batches * hyper_batch)
+
+
+def _trial(problem: Problem, objective_training: KerasTraining, params: Nest, batch: Nest, length: int) -> Trial:
+    """hypers -> the validation loss after so many steps of training with them; in graph mode, because it is short."""
     train = graph_function(lambda hypers, streamed: problem.reading(streamed, 0).train(params, hypers, length))
 
     def trial(hypers: Hypers) -> float:

@@ -172,8 +172,15 @@ def without_cudnn(layers: Sequence[keras.Layer]) -> contextlib.AbstractContextMa
 
 @contextlib.contextmanager
 def computing_in(layers: Sequence[keras.Layer], dtype: str) -> Iterator[None]:
-    """Makes all layers compute in `dtype`, that of the params: a model built in float32 can be checked in float64."""
-    with LOCK, contextlib.ExitStack() as stack:
+    """Makes all layers compute in `dtype`, that of the params: a model built in float32 can be checked in float64.
+
+    Models inside the model would cast what they are given to the dtype of their inputs.
+    """
+    graphs = [getattr(layer, "_functional", layer) for layer in layers]
+    inputs = [tensor for graph in graphs for tensor in getattr(graph, "_inputs", ())]
+    inputs += [layer for layer in layers if isinstance(layer, keras.layers.InputLayer)]
+    casting = [one for one in inputs if one.dtype == "float32" != dtype]
+    with replaced(*[(one, "_dtype", dtype) for one in casting]), contextlib.ExitStack() as stack:
         for layer in layers:
             if layer.variable_dtype != dtype:
                 stack.callback(setattr, layer, "dtype_policy", layer.dtype_policy)

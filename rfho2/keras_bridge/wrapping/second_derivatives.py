@@ -52,11 +52,10 @@ def check_second_derivatives(call: Call, params: Nest, name: str) -> None:
     rng = np.random.default_rng(0)
     gradient = functools.partial(_gradient, _scalar_of(call, outputs, dtype, rng))
     try:
-        product, ops = trace(lambda p, d: _gradient(lambda p: nest.dot(gradient(p), d), p), params, params)
+        both, ops = trace(lambda p, d: _gradient_and_product(gradient, p, d), params, params)
         ops = [op for op in ops if not op.name.startswith("gradient")]  # of the layers, not of their derivatives
         _check_ops(ops, name)
-        slope, _ = trace(gradient, params)
-        deviation = _deviation(product, slope, params, rng)
+        deviation = _deviation(both, params, rng)
     except UNDIFFERENTIABLE as error:  # raised during tracing, or only when the function runs
         raise ValueError(
             f"model '{name}': an op has no second derivative, which hypergradients need: {_first_line(error)} "
@@ -66,19 +65,31 @@ def check_second_derivatives(call: Call, params: Nest, name: str) -> None:
         _refuse_or_warn(ops, name, deviation)
 
 
-def _deviation(
-    product: Callable[..., Nest], gradient: Callable[[Nest], Nest], params: Nest, rng: np.random.Generator
-) -> float:
-    """The relative difference of Hessian-vector products and differences: the first within the tolerance, or the least."""
+def _gradient_and_product(gradient: Callable[[Nest], Nest], params: Nest, direction: Nest) -> tuple[Nest, Nest]:
+    """The gradient, and the Hessian-vector product: in one graph, because to trace takes longer than to compute both."""
+    with tf.GradientTape() as tape:
+        tape.watch(params)
+        slope = gradient(params)
+        along = nest.dot(slope, direction)
+    zero = tf.UnconnectedGradients.ZERO
+    return slope, nest.dense(tape.gradient(along, params, unconnected_gradients=zero))
+
+
+def _deviation(both: Callable[..., tuple[Nest, Nest]], params: Nest, rng: np.random.Generator) -> float:
+    """The relative difference of Hessian-vector products and differences: the first within the tolerance, or the least.
+
+    Args:
+      both: (params, direction) -> the gradient, and the Hessian-vector product.
+    """
     dtype = nest.flatten(params)[0].dtype.name
     least = np.inf
     for _ in range(POINTS):
         # Away from the params themselves: biases of 0 and inputs of 0 put a ReLU exactly on its kink.
         point = nest.map(lambda p, d: p + 0.1 * d, params, _random_like(params, rng))
         direction = _random_like(params, rng)
-        exact = product(point, direction)
+        exact = both(point, direction)[1]
         for scale in SCALES[dtype]:
-            least = min(least, _relative_error(exact, _difference(gradient, point, direction, scale)))
+            least = min(least, _relative_error(exact, _difference(both, point, direction, scale)))
             if least <= TOLERANCE[dtype]:
                 return least
     return least
@@ -164,8 +175,9 @@ def _gradient(scalar: Callable[[Nest], tf.Tensor], p: Nest) -> Nest:
     return gradient_of_loss(lambda p, hypers, batch: scalar(p), p, {}, None, tf.constant(0))
 
 
-def _difference(gradient: Callable[[Nest], Nest], params: Nest, direction: Nest, scale: float) -> Nest:
-    ahead, behind = (gradient(nest.map(lambda p, d, s=s: p + s * d, params, direction)) for s in (scale, -scale))
+def _difference(both: Callable[..., tuple[Nest, Nest]], params: Nest, direction: Nest, scale: float) -> Nest:
+    points = (nest.map(lambda p, d, s=s: p + s * d, params, direction) for s in (scale, -scale))
+    ahead, behind = (both(point, direction)[0] for point in points)
     return nest.map(lambda a, b: (a - b) / (2 * scale), ahead, behind)
 
 
