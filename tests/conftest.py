@@ -14,7 +14,7 @@ import pytest
 from tests.support import graphs
 
 BUDGETS = Path(__file__).parent.parent / "CONTRIBUTING.md"  # | `tests/core` | 60 |
-MOST_MEMORY = min(8 * 2**30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)  # bytes of a test process
+MOST_MEMORY = 0.4 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # bytes of one of two test processes
 SECONDS: collections.Counter[str] = collections.Counter()
 
 

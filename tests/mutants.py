@@ -36,7 +36,7 @@ TOP = "rfho2"  # the files beside the folders
 FOLDERS = {  # the number of mutants, and further tests, after those that mirror the folder
     TOP: (12, ["tests/test_batches.py", "tests/hypergradients"]),
     "core": (18, ["tests/test_batches.py", "tests/hypergradients", "tests/dynamics"]),
-    "dynamics": (12, ["tests/hypergradients"]),
+    "dynamics": (12, ["tests/test_public_api.py", "tests/hypergradients"]),
     "hypergradients": (24, ["tests/planning", "tests/core"]),
     "constraints": (12, ["tests/driver/test_projected_adam.py"]),
     "driver": (24, []),

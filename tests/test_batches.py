@@ -383,3 +383,11 @@ def test_a_stream_from_python_code_cannot_be_saved():
 def test_ragged_data_are_refused(make):
     with pytest.raises(TypeError, match="leaf 'x' is a RaggedTensor; batches are dense"):
         make({"x": tf.ragged.constant([[1.0], [2.0, 3.0]])})
+
+
+@pytest.mark.parametrize(
+    ("n", "first"), [(7, [5, 3, 0, 6, 1, 4, 2]), (256, [146, 42, 192, 60]), (1000, [973, 332, 862, 368])]
+)
+def test_the_order_of_the_examples_never_changes(n, first):
+    """Runs of earlier versions, and tables in the docs, depend on it."""
+    assert rf.batches.permutation(tf.range(n), n, 3, tf.constant(2)).numpy()[: len(first)].tolist() == first

@@ -46,6 +46,20 @@ def test_learning_rate_in_real_time():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("keras_text", {"train": 320}), ("keras_segmentation", {"train": 128}), ("keras_vae", {"train": 320}),
+        ("keras_structured", {"train": 320}), ("keras_fine_tuning", {"train": 320}),
+    ],
+)  # fmt: skip
+def test_programs_as_keras_io_writes_them(name, settings, capsys):
+    history = example(name).main(epochs=2, **settings).history
+    assert history["val_loss"][-1] < 1.05 * history["val_loss"][0]
+    assert "Trying" in capsys.readouterr().out
+
+
+@pytest.mark.slow
 def test_clean_labels(tmp_path):
     picture = tmp_path / "suspects.png"
     assert example("clean_labels").main(train=200, iterations=3, hidden=5, picture=str(picture)) >= 0

@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 Row = dict[str, Any]
 ROWS = "rows.jsonl"
+UNITS = 25  # for each process, before fresh ones take over: TensorFlow keeps some 70 MB of each Keras model it has compiled
 SINGLE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # NumPy reads them once
 
 
@@ -64,18 +65,18 @@ def _one_by_one(units: list[Unit], compute: Callable[[Any, Path], Row], output: 
 def _together(
     units: list[Unit], compute: Callable[[Any, Path], Row], output: Path, workers: int
 ) -> Generator[Row, None, None]:
-    context = multiprocessing.get_context("spawn")
-    with (
-        _environment(SINGLE),
-        concurrent.futures.ProcessPoolExecutor(workers, context, initializer=one_thread) as pool,
-    ):
-        futures = [pool.submit(compute, unit, output) for unit in units]
-        try:
-            for future in tqdm(concurrent.futures.as_completed(futures), total=len(futures), unit="run"):
-                yield future.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    context, group = multiprocessing.get_context("spawn"), workers * UNITS
+    with _environment(SINGLE), tqdm(total=len(units), unit="run") as bar:
+        for first in range(0, len(units), group):
+            with concurrent.futures.ProcessPoolExecutor(workers, context, initializer=one_thread) as pool:
+                futures = [pool.submit(compute, unit, output) for unit in units[first : first + group]]
+                try:
+                    for future in concurrent.futures.as_completed(futures):
+                        yield future.result()
+                        bar.update()
+                except BaseException:
+                    pool.shutdown(cancel_futures=True)
+                    raise
 
 
 @contextlib.contextmanager

@@ -53,6 +53,13 @@ def test_the_solution_is_that_of_numpy(name, matrix, iterations, jit_compile):
     assert int(solution.products) <= 2 * iterations + 1
 
 
+def test_a_solver_makes_as_many_products_as_its_iterations_take():
+    counts = {
+        name: [int(solve(name, SPD, iterations=k, tolerance=0.0).products) for k in (1, 3)] for name in ("cg", "normal")
+    }
+    assert counts == {"cg": [1, 3], "normal": [3, 7]}
+
+
 def test_cg_ends_after_as_many_products_as_there_are_eigenvalues():
     solution = solve("cg", np.diag([1.0, 1, 3, 3, 7, 7]), tolerance=1e-10)
     assert int(solution.products) == 3

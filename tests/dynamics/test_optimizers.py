@@ -12,6 +12,7 @@ ADAM = {"learning_rate": 0.01, "beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7}
 DECAYED = ADAM | {"weight_decay": 0.1}
 FACTORED = {"beta_2_decay": -0.8, "epsilon_2": 1e-3, "clip_threshold": 0.8, "weight_decay": 0.1}
 MUON = {"adam_beta_1": 0.9, "adam_beta_2": 0.999, "adam_weight_decay": 0.05, "epsilon": 1e-7, "weight_decay": 0.1}
+SUMMED = {"learning_rate": 0.1, "initial_accumulator_value": 0.1, "epsilon": 0.05, "weight_decay": 0.1}
 OPTIMISERS = {  # ours, Keras's, the settings, and those that are not differentiated
     "gradient_descent": (rf.gradient_descent, "SGD", {"learning_rate": 0.1, "weight_decay": 0.1}, {}),
     "momentum": (rf.momentum, "SGD", {"learning_rate": 0.05, "momentum": 0.9, "weight_decay": 0.1}, {}),
@@ -23,7 +24,7 @@ OPTIMISERS = {  # ours, Keras's, the settings, and those that are not differenti
         {"learning_rate": 0.01, "rho": 0.9, "epsilon": 1e-2, "momentum": 0.5, "weight_decay": 0.1},
         {"centered": True},
     ),
-    "adagrad": (rf.adagrad, "Adagrad", {"learning_rate": 0.1, "initial_accumulator_value": 0.1, "weight_decay": 0.1}, {}),
+    "adagrad": (rf.adagrad, "Adagrad", SUMMED, {}),
     "adadelta": (rf.adadelta, "Adadelta", {"learning_rate": 1.0, "rho": 0.95, "epsilon": 1e-3, "weight_decay": 0.1}, {}),
     "adam": (rf.adam, "Adam", ADAM, {}),
     "amsgrad": (rf.adam, "Adam", ADAM | {"beta_2": 0.9}, {"amsgrad": True}),
@@ -96,7 +97,7 @@ def assert_as_far(w, variables, start, rtol=1e-4):
     assert distance <= rtol * moved
 
 
-def problem(name, steps=3):
+def problem(name, steps=2):
     """A training in float64 all of whose settings are hypers."""
     make, _, settings, constants = OPTIMISERS[name]
     start, loss, batches = network(tf.float64)
@@ -161,15 +162,15 @@ def test_clipped_gradients_are_keras_own(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("which", [0, 1, 2], ids=["all clipped", "some clipped", "none clipped"])
-def test_clipping_has_its_derivatives_on_both_sides_of_the_bound(kind, which):
+def test_clipping_has_its_derivatives_on_both_sides_of_the_bound(kind):
     start, loss, batches = network(tf.float64)
-    training = rf.Problem(rf.momentum(rf.clipped(loss, **{kind: "bound"}), "lr", 0.9), loss, 3, batches, batches)
-    hypers = {"lr": 0.1, "bound": BOUNDS[kind][which], "l2": 0.01}
-    hypers = {name: tf.constant(value, tf.float64) for name, value in hypers.items()}
-    grads = by_a_tape(training, start, hypers)
-    assert_agree(grads, differences(lambda h: response(training, start, h), hypers, h=1e-7), rtol=1e-5)
-    assert (float(grads["bound"]) == 0) == (which == 2)
+    training = rf.Problem(rf.momentum(rf.clipped(loss, **{kind: "bound"}), "lr", 0.9), loss, 2, batches, batches)
+    value = tf.function(lambda hypers: response(training, start, hypers), autograph=False)
+    for which, bound in enumerate(BOUNDS[kind]):  # all of the gradient is clipped, a part of it, nothing
+        hypers = {name: tf.constant(v, tf.float64) for name, v in {"lr": 0.1, "bound": bound, "l2": 0.01}.items()}
+        grads = by_a_tape(training, start, hypers)
+        assert_agree(grads, differences(value, hypers, h=1e-7), rtol=1e-5)
+        assert (float(grads["bound"]) == 0) == (which == 2)
 
 
 def through(method):

@@ -6,14 +6,14 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.keras_bridge.tuners import real_time_tuner
+from rfho2.keras_bridge.tuners import trials
 from tests.support.keras_models import SPARSE, TRAIN, VALID, fit, network, tuner
 
 
 @pytest.fixture(autouse=True)
 def unchecked(monkeypatch):
     """Leaves out what other tests cover and takes most of the time."""
-    monkeypatch.setattr(real_time_tuner, "safe_start", lambda trial, hypers, *_: hypers)
+    monkeypatch.setattr(trials, "safe_start", lambda trial, hypers, *_: hypers)
 
 
 class Record(keras.callbacks.Callback):
@@ -96,15 +96,10 @@ def test_one_step_between_updates_and_a_share_to_validate_on():
     assert len(history.trajectories["learning_rate"]) == 10
 
 
-def test_metrics_that_keras_cannot_compute_are_named_before_the_training():
+def test_metrics_that_keras_cannot_compute_are_named_before_the_training_and_stages_at_once(capsys):
     def metric(y, outputs):
         raise TypeError("no such metric")
 
     with pytest.raises(ValueError, match=r"cannot be evaluated.*no such metric"):
-        fit(tuner(metrics=[metric], check=False))
-
-
-def test_it_says_at_once_that_it_compiles(capsys):
-    with pytest.raises(ValueError, match="validation_data is None"):
-        fit(tuner(), validation_data=None, verbose=1)
-    assert "Compiling 'network'" in capsys.readouterr().out
+        fit(tuner(metrics=[metric], check=False), verbose=1)
+    assert "Checking metrics ..." in capsys.readouterr().out

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.keras_bridge.tuners import real_time_tuner
+from rfho2.keras_bridge.tuners import modes
 
 
 def advance(until, times):
@@ -31,9 +31,9 @@ def test_xla_takes_over_after_the_first_steps_and_the_training_goes_on():
 
 
 def test_a_short_training_stays_in_graph_mode(monkeypatch):
-    monkeypatch.setattr(real_time_tuner, "GRAPH_STEPS", 4)
-    monkeypatch.setattr(real_time_tuner, "WORTH_COMPILING", 4)
-    assert [real_time_tuner.graph_steps(steps) for steps in (7, 8)] == [math.inf, 4]
+    monkeypatch.setattr(modes, "GRAPH_STEPS", 4)
+    monkeypatch.setattr(modes, "WORTH_COMPILING", 4)
+    assert [modes.graph_steps(steps) for steps in (7, 8)] == [math.inf, 4]
 
 
 def test_it_is_the_same_engine_for_a_checkpoint_however_many_steps_there_are():

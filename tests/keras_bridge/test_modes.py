@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.keras_bridge.tuners import real_time_tuner
+from rfho2.keras_bridge.tuners import trials
 from rfho2.keras_bridge.tuners.modes import control_flow
 from tests.support.keras_models import TRAIN, VALID, fit, tuner
 
@@ -36,7 +36,7 @@ MODELS = {
 def unchecked(monkeypatch):
     """Leaves out what a fit does before it trains and other tests cover, because it takes most of the time."""
     monkeypatch.setattr(real_time_tuner, "check_training", lambda *args: None)
-    monkeypatch.setattr(real_time_tuner, "safe_start", lambda trial, hypers, *_: hypers)
+    monkeypatch.setattr(trials, "safe_start", lambda trial, hypers, *_: hypers)
 
 
 @pytest.mark.slow

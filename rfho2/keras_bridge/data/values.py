@@ -35,11 +35,6 @@ def check_values(examples: Examples, argument: str) -> None:
             )
 
 
-def for_keras(x: Nest) -> Nest:
-    """The inputs as Keras's `evaluate` and `predict` take them: arrays of text as tensors."""
-    return nest.map(lambda leaf: tf.constant(leaf) if np.asarray(leaf).dtype.kind in "USO" else leaf, x)
-
-
 def warn_unless_repeatable(dataset: tf.data.Dataset, examples: Examples, argument: str) -> None:
     """Warns if a second pass over a dataset, which has been read into memory, has other examples; another order is fine."""
     first = next(iter(dataset.take(1).as_numpy_iterator()))
@@ -57,5 +52,6 @@ def warn_unless_repeatable(dataset: tf.data.Dataset, examples: Examples, argumen
 
 def _fingerprints(x: Any) -> list[int]:
     """A number for each example, in an order that does not depend on that of the examples."""
-    leaves = [np.ascontiguousarray(leaf) for leaf in nest.flatten(x)]
+    arrays = [np.asarray(leaf) for leaf in nest.flatten(x)]
+    leaves = [np.ascontiguousarray(array.astype("S") if array.dtype.kind == "O" else array) for array in arrays]
     return sorted(hash(tuple(leaf[i].tobytes() for leaf in leaves)) for i in range(len(leaves[0])))

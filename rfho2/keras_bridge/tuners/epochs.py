@@ -11,9 +11,9 @@ import numpy as np
 from rfho2.core.types import HyperGradient, Hypers, Nest, Result, Run
 from rfho2.core.warn import warn
 from rfho2.keras_bridge.data.datasets import Examples, Source
-from rfho2.keras_bridge.data.values import for_keras
 from rfho2.keras_bridge.training.epoch_means import EpochMeans
 from rfho2.keras_bridge.tuners.model_settings import ModelSettings
+from rfho2.keras_bridge.wrapping.frozen import for_keras
 
 FEW = 3  # updates: with fewer, the hypers have hardly been tuned
 EVALUATED = 256  # examples per batch of an evaluation

@@ -1,6 +1,8 @@
-"""The mode in which a real-time tuner computes hypergradients: forward where possible and cheap, otherwise reverse."""
+"""How a real-time tuner computes: forward where possible and cheap, otherwise in reverse; as a graph, and when with XLA."""
 
 from __future__ import annotations
+
+import math
 
 import tensorflow as tf
 
@@ -11,6 +13,9 @@ from rfho2.dynamics.base import Loss
 from rfho2.hypergradients.sensitivity import MAX_SEPARATE, count_columns
 
 MOST_COLUMNS = 3  # numbers m tuned in forward mode, which costs 1 + m steps; reverse mode costs 3.2, and looks back less far
+
+GRAPH_STEPS = 500  # before XLA compiles the step, so that output appears at once
+WORTH_COMPILING = 1000  # remaining steps; compiling takes 2 to 8 seconds, and a step is some milliseconds faster
 
 
 def choose_mode(
@@ -41,3 +46,11 @@ def control_flow(loss: Loss, params: Nest, hypers: Hypers, batches: Batches) -> 
     batch = batches.spec if isinstance(batches, Stream) else batches(tf.constant(0))
     _, ops = trace(lambda both, batch: loss(both[0], both[1], batch), (params, dict(hypers)), batch)
     return sorted({op.kind.removeprefix("Stateless") for op in ops if op.reached and op.kind in CONTROL_FLOW})
+
+
+def graph_steps(steps: int) -> float:
+    """The number of training steps before XLA compiles; all of them, if compiling is not worthwhile.
+
+    It depends only on the number of steps, so that a fit can be repeated and resumed.
+    """
+    return GRAPH_STEPS if steps >= GRAPH_STEPS + WORTH_COMPILING else math.inf

@@ -13,9 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from rfho2.batches import Stream
 from rfho2.core import errors, nest
-from rfho2.core.compiled import graph_function
 from rfho2.core.types import Hypers, Nest
 from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients.real_time import real_time
@@ -36,16 +34,15 @@ from rfho2.keras_bridge.training.optimizers import warn_of_state
 from rfho2.keras_bridge.tuners.checks import check_metrics, check_training
 from rfho2.keras_bridge.tuners.epochs import Epochs, check_callbacks
 from rfho2.keras_bridge.tuners.model_settings import ModelSettings
-from rfho2.keras_bridge.tuners.modes import choose_mode
-from rfho2.keras_bridge.tuners.safeguards import TRIAL, Trial, loss_limit, safe_start, warn_at_the_floor
+from rfho2.keras_bridge.tuners.modes import choose_mode, graph_steps
+from rfho2.keras_bridge.tuners.safeguards import loss_limit, warn_at_the_floor
 from rfho2.keras_bridge.tuners.stages import Stages
+from rfho2.keras_bridge.tuners.trials import make_trial, trial_steps, tried_start
 from rfho2.keras_bridge.wrapping.frozen import Divided, divided
 from rfho2.keras_bridge.wrapping.model import from_keras
 from rfho2.monitor.plot import plot
 from rfho2.problem import Problem
 
-GRAPH_STEPS = 500  # before XLA compiles the step, so that output appears at once
-WORTH_COMPILING = 1000  # remaining steps; compiling takes 2 to 8 seconds, and a step is some milliseconds faster
 BETA_1, BETA_2 = 0.5, 0.9  # for Adam: hypergradients change by orders of magnitude, and a long memory would lag behind
 
 
@@ -66,11 +63,12 @@ class RealTimeTuner:
       loss: a `keras.losses.Loss`, its name, or a function (labels, outputs) -> numbers; a list or dict for several outputs.
         None takes that of the compiled model.
       hypers: names, or a dict from name to initial value: "learning_rate", "momentum" (with optimizer "momentum" or
-        "nesterov"), "weight_decay" (on kernels; decoupled with "adamw"), "label_smoothing" (for cross-entropies),
+        "nesterov"), "weight_decay" (on kernels; decoupled if the optimizer's is), "label_smoothing" (for cross-entropies),
         "loss_weights" (one per output), "regularization" (a factor on the layers' regularisers). Settings that are not
         named keep the optimizer's values, or their defaults (momentum 0.9, learning rate 0.01).
-      optimizer: "momentum", "sgd", "nesterov", "adam", "adamw", "rmsprop" or "adagrad", or a Keras optimizer of such a kind,
-        from whose settings the hypers start. None takes that of the compiled model, or momentum.
+      optimizer: "momentum", "sgd", "nesterov", "adam", "adamw", "rmsprop" or another name of Keras's, or a Keras optimizer,
+        from whose settings the hypers start. None takes that of the compiled model, or momentum. With a schedule, the hyper
+        "learning_rate" is a factor on it, which starts at 1.
       per_layer: gives each layer a separate learning rate and weight decay, or one of the two: ["weight_decay"].
       hyper_batch: steps between two updates of the hypers, at most one epoch; reverse mode keeps the states of as many steps
         in memory. If there are far more than five updates in the steps that `discount` looks back, the rate overshoots.
@@ -282,14 +280,8 @@ class RealTimeTuner:
         engine = real_time(problem, hyper_batch, self.carry, jit_compile, discount=self.discount, mode=mode)
         first = float(objective_training.objective(params, {}, batch))
         if not self._begun:
-            length = trial_steps(hyper_batch, watch.iterations)
-            trial = _trial(problem, objective_training, params, batch, length)
-            if "learning_rate" not in tunables.start:
-                start = safe_start(trial, start, tunables, first)
-            else:
-                what = "learning rates" if training.optimizer.schedule is None else "factors on the learning rate"
-                with stages(f"Trying {what}"):
-                    start = safe_start(stages.telling(trial, tunables.rate_as_text), start, tunables, first)
+            trial = make_trial(problem, objective_training, params, batch, trial_steps(hyper_batch, watch.iterations))
+            start = tried_start(trial, start, tunables, first, stages, training.optimizer.schedule is not None)
         steps = math.ceil(watch.iterations * hyper_batch)
         if jit_compile is None:
             engine.graph_until = graph_steps(steps)
@@ -304,29 +296,3 @@ class RealTimeTuner:
             limit=loss_limit(first, len(nest.flatten(batch)[0])) if "learning_rate" in tunables.start else None,
         )
         return driver, params, start
-
-
-def graph_steps(steps: int) -> float:
-    """The number of training steps before XLA compiles; all of them, if compiling is not worthwhile.
-
-    It depends only on the number of steps, so that a fit can be repeated and resumed.
-    """
-    return GRAPH_STEPS if steps >= GRAPH_STEPS + WORTH_COMPILING else math.inf
-
-
-def trial_steps(hyper_batch: Fraction, updates: int) -> int:
-    """The steps of a trial: a few hyper-batches, but no more than a third of a short fit, and one hyper-batch at least."""
-    hyper_batches = min(Fraction(TRIAL), max(Fraction(1), Fraction(updates, TRIAL)))
-    return math.floor(hyper_batches * hyper_batch)
-
-
-def _trial(problem: Problem, objective_training: KerasTraining, params: Nest, batch: Nest, length: int) -> Trial:
-    """hypers -> the validation loss after so many steps of training with them; in graph mode, because it is short."""
-    train = graph_function(lambda hypers, streamed: problem.reading(streamed, 0).train(params, hypers, length))
-
-    def trial(hypers: Hypers) -> float:
-        streamed = problem.batches.take(length) if isinstance(problem.batches, Stream) else ()
-        state = train(errors.checked_hypers(hypers, params), streamed)
-        return float(objective_training.objective(problem.dynamics.params(state), {}, batch))
-
-    return trial

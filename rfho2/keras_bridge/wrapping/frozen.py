@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from rfho2.core import nest
 from rfho2.core.types import Nest
-from rfho2.keras_bridge.data.values import for_keras
 
 MOST_BYTES = 2**31  # of the outputs that are kept
 PREDICTED = 256  # examples in a batch
@@ -42,6 +41,11 @@ class Divided(NamedTuple):
         sizes = [spec.shape[1:] for spec in self.base.outputs]
         known = all(None not in shape for shape in sizes)
         return known and 4 * examples * sum(int(np.prod(shape)) for shape in sizes) <= MOST_BYTES
+
+
+def for_keras(x: Nest) -> Nest:
+    """The inputs as Keras's `evaluate` and `predict` take them: arrays of text as tensors."""
+    return nest.map(lambda leaf: tf.constant(leaf) if np.asarray(leaf).dtype.kind in "USO" else leaf, x)
 
 
 def divided(model: keras.Model) -> Divided | None:
