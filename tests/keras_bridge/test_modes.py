@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.keras_bridge.tuners import trials
+from rfho2.keras_bridge.tuners import real_time_tuner, trials
 from rfho2.keras_bridge.tuners.modes import control_flow
 from tests.support.keras_models import TRAIN, VALID, fit, tuner
 
