@@ -73,6 +73,10 @@ def test_only_what_is_neither_trained_nor_random_is_computed_once():
     assert frozen.divided(thawed) is None
     statistics = keras.Sequential([keras.Input((3,)), L.BatchNormalization(scale=False, center=False), L.Dense(1)])
     assert frozen.divided(statistics) is None
+    embedding = L.Embedding(9, 4, mask_zero=True, trainable=False)
+    assert frozen.divided(keras.Sequential([keras.Input((5,)), embedding, L.LSTM(3)])) is None, "the mask would be lost"
+    penalised = L.Dense(4, activity_regularizer="l2", trainable=False)
+    assert frozen.divided(keras.Sequential([keras.Input((5,)), penalised, L.Dense(3)])) is None
     assert not frozen.divided(backbone()).fits(10**9)
 
 

@@ -84,10 +84,15 @@ def _is_fixed(operation: Any) -> bool:
     """
     if not isinstance(operation, keras.Layer):
         return True
-    layers = list(operation._flatten_layers())
-    norms = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable]
     random = [v for v in operation.variables if v.name == "seed_generator_state"]
-    return not (operation.trainable_variables or random or norms or operation.losses)
+    return not (operation.trainable_variables or random or any(map(_does_more, operation._flatten_layers())))
+
+
+def _does_more(layer: keras.Layer) -> bool:
+    """Whether a layer does more in training than its outputs show: batch statistics, losses, masks for later layers."""
+    statistics = isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
+    masks = isinstance(layer, keras.layers.Masking) or getattr(layer, "mask_zero", False)
+    return statistics or masks or getattr(layer, "activity_regularizer", None) is not None
 
 
 def _has_kernel(operation: Any) -> bool:
