@@ -77,7 +77,10 @@ def test_only_what_is_neither_trained_nor_random_is_computed_once():
     assert frozen.divided(keras.Sequential([keras.Input((5,)), embedding, L.LSTM(3)])) is None, "the mask would be lost"
     penalised = L.Dense(4, activity_regularizer="l2", trainable=False)
     assert frozen.divided(keras.Sequential([keras.Input((5,)), penalised, L.Dense(3)])) is None
-    assert not frozen.divided(backbone()).fits(10**9)
+    whole = backbone()
+    own = type("Own", (keras.Model,), {"call": lambda self, x, training=None: whole(x)})(whole.inputs, whole.outputs)
+    assert frozen.divided(own) is None, "its call is not its graph"
+    assert not frozen.divided(whole).fits(10**9)
 
 
 def text(part):

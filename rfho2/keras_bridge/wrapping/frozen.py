@@ -51,8 +51,8 @@ def for_keras(x: Nest) -> Nest:
 def divided(model: keras.Model) -> Divided | None:
     """The two parts of a functional or Sequential model, if the first has frozen weights or takes strings; else None."""
     graph: Any = getattr(model, "_functional", None) if isinstance(model, keras.Sequential) else model
-    if not hasattr(graph, "_nodes_by_depth"):
-        return None  # subclassed
+    if not hasattr(graph, "_nodes_by_depth") or not _follows_its_graph(model):
+        return None
     known, worth = {id(tensor) for tensor in graph.inputs}, any(_is_text(tensor) for tensor in graph.inputs)
     frontier: dict[int, Any] = {}
     nodes = [node for depth in sorted(graph._nodes_by_depth, reverse=True) for node in graph._nodes_by_depth[depth]]
@@ -75,6 +75,12 @@ def divided(model: keras.Model) -> Divided | None:
     if any(_is_text(tensor) for tensor in tensors):
         return None
     return Divided(base, head, ", ".join(tensor._keras_history.operation.name for tensor in tensors))
+
+
+def _follows_its_graph(model: keras.Model) -> bool:
+    """Whether calling the model does what its graph says: a subclass may have a `call` of its own."""
+    owner = next(kind for kind in type(model).__mro__ if "call" in vars(kind))
+    return owner.__name__ in ("Functional", "Sequential") and owner.__module__.startswith("keras.")
 
 
 def _is_fixed(operation: Any) -> bool:
