@@ -21,8 +21,8 @@ def clipped(
     With the bound c and g = grad J_t(w):
 
     clipvalue         min(max(g_i, -c), c) for each entry
-    clipnorm          g c / max(|g|, c) for each leaf of the params
-    global_clipnorm   the same, with |g| the norm of all leaves together
+    clipnorm          g c / max(norm(g), c) for each leaf of the params
+    global_clipnorm   the same, with the norm of all leaves together
 
     The clipped gradient is differentiable wherever the norm (or the entry) is not exactly c. Where an entry is clipped by
     value, the training forgets the loss, and the hypergradient is 0 there.

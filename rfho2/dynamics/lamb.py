@@ -21,7 +21,7 @@ def lamb(
 
     m_n = b1 m_{n-1} + (1 - b1) g_n,  v_n = b2 v_{n-1} + (1 - b2) g_n^2
     d_n = m_n / (1 - b1^n) / (sqrt(v_n / (1 - b2^n)) + epsilon)
-    w_n = w_{n-1} - eta d_n |w_{n-1}| / |d_n|, for each leaf; without the quotient where one of the two norms is 0
+    w_n = w_{n-1} - eta d_n norm(w_{n-1}) / norm(d_n), for each leaf; without the quotient where one of the two norms is 0
 
     Args:
       loss: (params, hypers, batch) -> scalar, J_n; g_n is its gradient.

@@ -40,7 +40,7 @@ def muon(
     m_n = mu m_{n-1} + g_n
     w_n = w - eta rms_rate sqrt(max(p, q)) O(g_n + mu m_n)
 
-    O(x) approximates the orthogonal matrix nearest to x: from x / |x|, `ns_steps` times x <- a x + (b y + c y^2) x with
+    O(x) approximates the orthogonal matrix nearest to x: from x / norm(x), `ns_steps` times x <- a x + (b y + c y^2) x with
     y = x x^T. All other params follow AdamW, with the rate eta * adam_lr_ratio and the decay eta * adam_weight_decay.
 
     Args:
