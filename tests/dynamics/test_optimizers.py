@@ -50,7 +50,8 @@ def optimisers(slow):
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(60, 5)), RNG.integers(0, 3, 60)
-START = {"w1": RNG.normal(size=(5, 8)), "b": RNG.normal(size=8), "w2": RNG.normal(size=(8, 3))}
+SHAPES = {"w1": (5, 8), "b1": (8,), "w2": (8, 3), "b2": (3,)}  # four small leaves, which are stepped together
+START = {name: RNG.normal(size=shape) for name, shape in SHAPES.items()}
 
 
 def network(dtype, **hypers):
@@ -58,7 +59,7 @@ def network(dtype, **hypers):
     data = tf.constant(X, dtype), tf.constant(Y)
 
     def loss(p, hypers, batch):
-        logits = tf.tanh(batch[0] @ p["w1"] + p["b"]) @ p["w2"]
+        logits = tf.tanh(batch[0] @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"]
         penalty = hypers["l2"] * tf.reduce_sum(p["w1"] ** 2) if "l2" in hypers else 0.0
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(batch[1], logits)) + penalty
 

@@ -51,6 +51,9 @@ def test_the_rate_in_effect_is_shown_and_the_scaled_schedule_goes_on(tmp_path):
     assert again.history["learning_rate"][0] == pytest.approx(
         again.history["learning_rate_factor"][0] * float(COSINE(3 * steps - 1)), rel=1e-5
     )
+    left = model.optimizer._learning_rate
+    assert (left.schedule, left.factor) == (COSINE, pytest.approx(float(tuner.hypers["learning_rate"])))
+    assert left.first_step == 3 * steps
 
 
 @pytest.mark.slow

@@ -106,7 +106,7 @@ def resolve_optimizer(optimizer: Any, model: keras.Model) -> Optimizer:
 def warn_of_state(optimizer: Any, model: keras.Model) -> None:
     """Warns if the optimizer has trained before: its state, such as Adam's moments, is not used."""
     keras_optimizer = inner_optimizer(model.optimizer if optimizer is None and model.compiled else optimizer)
-    steps = _steps_taken(keras_optimizer)
+    steps = steps_taken(keras_optimizer)
     if steps and resolve_optimizer(keras_optimizer, model).name != "sgd":
         warn(
             f"{type(keras_optimizer).__name__} has already taken {steps} steps; its settings are used, but its moments or "
@@ -114,7 +114,7 @@ def warn_of_state(optimizer: Any, model: keras.Model) -> None:
         )
 
 
-def _steps_taken(optimizer: Any) -> int:
+def steps_taken(optimizer: Any) -> int:
     """The batches that a Keras optimizer has seen."""
     return int(optimizer._iterations) if isinstance(optimizer, keras.optimizers.Optimizer) and optimizer.built else 0
 
@@ -168,7 +168,7 @@ def _from_keras(optimizer: keras.optimizers.Optimizer, whose: str) -> Optimizer:
         settings,
         options,
         schedule,
-        _steps_taken(o) if schedule else 0,
+        steps_taken(o) if schedule else 0,
         {one: float(getattr(o, one)) for one in CLIPPING if getattr(o, one)},
         float(o.ema_momentum) if o.use_ema else None,
         o.gradient_accumulation_steps or 1,

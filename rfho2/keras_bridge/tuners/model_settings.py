@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from rfho2.core.warn import warn
-from rfho2.keras_bridge.training.optimizers import Optimizer, inner_optimizer, is_kind, schedule_of
+from rfho2.keras_bridge.training.optimizers import Optimizer, inner_optimizer, is_kind, schedule_of, steps_taken
 from rfho2.keras_bridge.training.schedules import scaled
 
 SETTINGS = ("learning_rate", "momentum")
@@ -26,8 +26,8 @@ class ModelSettings:
 
     def __init__(self, model: keras.Model, tuned: Optimizer):
         self._model, self._optimizer, self._tuned = model, inner_optimizer(model.optimizer), tuned
-        self._schedule = schedule_of(self._optimizer)
-        self._same = is_kind(model.optimizer, tuned.name) and (tuned.schedule is None) == (self._schedule is None)
+        scheduled = schedule_of(self._optimizer) is not None
+        self._same = is_kind(model.optimizer, tuned.name) and (tuned.schedule is not None) == scheduled
         names = SETTINGS if self._same else SETTINGS[:1]
         assignable = hasattr(getattr(self._optimizer, "_learning_rate", None), "assign")  # not a schedule
         self._before = {name: float(getattr(self._optimizer, name)) for name in names if assignable and self._has(name)}
@@ -45,10 +45,10 @@ class ModelSettings:
           step: the number of steps taken, from which a schedule goes on.
         """
         self._warn_of_changes()
-        if self._same and self._schedule is not None:
-            factor: Any = values.get("learning_rate", 1.0)
-            if np.ndim(factor) == 0:
-                self._optimizer.learning_rate = scaled(self._schedule, float(factor), step)
+        factor: Any = values.get("learning_rate", 1.0)
+        if self._same and self._tuned.schedule is not None and np.ndim(factor) == 0:
+            ahead = self._tuned.first_step - steps_taken(self._optimizer)  # Keras's counter does not know of earlier fits
+            self._optimizer.learning_rate = scaled(self._tuned.schedule, float(factor), ahead + step)
         for name in self._before:
             if name in values and np.ndim(values[name]) == 0:
                 setattr(self._optimizer, name, float(values[name]))
