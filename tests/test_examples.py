@@ -45,16 +45,19 @@ def test_learning_rate_in_real_time():
     assert history.trajectories["learning_rate"][-1] > 1e-4
 
 
+AS_KERAS_IO = {
+    "keras_text": 320,
+    "keras_segmentation": 128,
+    "keras_vae": 320,
+    "keras_structured": 320,
+    "keras_fine_tuning": 320,
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("keras_text", {"train": 320}), ("keras_segmentation", {"train": 128}), ("keras_vae", {"train": 320}),
-        ("keras_structured", {"train": 320}), ("keras_fine_tuning", {"train": 320}),
-    ],
-)  # fmt: skip
-def test_programs_as_keras_io_writes_them(name, settings, capsys):
-    history = example(name).main(epochs=2, **settings).history
+@pytest.mark.parametrize(("name", "train"), AS_KERAS_IO.items())
+def test_programs_as_keras_io_writes_them(name, train, capsys):
+    history = example(name).main(epochs=2, train=train).history
     assert history["val_loss"][-1] < 1.05 * history["val_loss"][0]
     assert "Trying" in capsys.readouterr().out
 
@@ -139,7 +142,7 @@ def test_with_keras_tuner(tmp_path):
 
 
 def test_every_example_is_run_by_a_test():
-    assert {f"test_{name}" for name in EXAMPLES} <= set(globals())
+    assert {f"test_{name}" for name in set(EXAMPLES) - set(AS_KERAS_IO)} <= set(globals())
 
 
 @pytest.mark.slow
