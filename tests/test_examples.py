@@ -55,6 +55,7 @@ AS_KERAS_IO = {
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("error:.*could not be checked")
 @pytest.mark.parametrize(("name", "train"), AS_KERAS_IO.items())
 def test_programs_as_keras_io_writes_them(name, train, capsys):
     history = example(name).main(epochs=2, train=train).history

@@ -174,13 +174,17 @@ def without_cudnn(layers: Sequence[keras.Layer]) -> contextlib.AbstractContextMa
 def computing_in(layers: Sequence[keras.Layer], dtype: str) -> Iterator[None]:
     """Makes all layers compute in `dtype`, that of the params: a model built in float32 can be checked in float64.
 
-    Models inside the model would cast what they are given to the dtype of their inputs.
+    Models inside the model would cast what they are given to the dtype of their inputs, and layers that draw random numbers
+    draw them in Keras's default dtype.
     """
     graphs = [getattr(layer, "_functional", layer) for layer in layers]
     inputs = [tensor for graph in graphs for tensor in getattr(graph, "_inputs", ())]
     inputs += [layer for layer in layers if isinstance(layer, keras.layers.InputLayer)]
     casting = [one for one in inputs if one.dtype == "float32" != dtype]
     with replaced(*[(one, "_dtype", dtype) for one in casting]), contextlib.ExitStack() as stack:
+        if dtype == "float64":
+            stack.callback(keras.config.set_floatx, keras.config.floatx())
+            keras.config.set_floatx(dtype)
         for layer in layers:
             if layer.variable_dtype != dtype:
                 stack.callback(setattr, layer, "dtype_policy", layer.dtype_policy)
