@@ -69,7 +69,7 @@ def little_garbage_collection():
 
 
 def _memory() -> int:
-    """Bytes that the process holds; where only the largest number so far is known, that one."""
+    """Bytes that the process holds; without /proc (macOS) the most it has ever held, which is there in bytes."""
     if Path("/proc/self/statm").exists():
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -10,7 +10,7 @@ from rfho2.core import nest
 from rfho2.core.ops import inert_at_zero, safe_sqrt
 from rfho2.core.types import Hypers, Nest
 from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, is_zero, resolve, with_gradient
-from rfho2.dynamics.leafwise import Slots, Values, blend, leafwise, updated, zeros
+from rfho2.dynamics.leafwise import Rule, Slots, Values, blend, decayed, leafwise, updated, zeros
 
 
 class AdamState(NamedTuple):
@@ -91,25 +91,29 @@ def _adam(
 ) -> Dynamics:
     settings = {"learning_rate": learning_rate, "beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
     if amsgrad:
-        return leafwise(loss, _rule, zeros("first_moment", "second_moment", "largest"), settings, weight_decay)
-    decay = {} if is_zero(weight_decay) else {"weight_decay": weight_decay}
-    check_settings(loss, **settings, **decay)
+        return leafwise(loss, adam_rule, zeros("first_moment", "second_moment", "largest"), settings, weight_decay)
+    check_settings(loss, **settings, weight_decay=weight_decay)
+    rule: Rule = adam_rule
+    decays = not is_zero(weight_decay)
+    if decays:
+        rule, settings = decayed(rule), {**settings, "weight_decay": weight_decay}
 
     def step(state: AdamState, hypers: Hypers, batch: Nest, t: tf.Tensor) -> AdamState:
         w, m, v = state
         g = gradient(loss, w, hypers, batch, t)
-        values = {name: resolve(name, value, w, hypers, t) for name, value in (settings | decay).items()}
-        w, moments = updated(_rule, w, g, {"first_moment": m, "second_moment": v}, values, t, entrywise=True)
+        values = {name: resolve(name, value, w, hypers, t) for name, value in settings.items()}
+        w, moments = updated(rule, w, g, {"first_moment": m, "second_moment": v}, values, t, entrywise=True)
         return AdamState(w, **moments)
 
     def init(params: Nest, hypers: Hypers) -> AdamState:
         return AdamState(params, nest.zeros_like(params), nest.zeros_like(params))
 
     # With a decay there is no `step.gradient`: it keeps the weights away from where the gradient of the loss is zero.
-    return Dynamics(init=init, step=step if decay else with_gradient(step, loss), params=lambda state: state.params)
+    return Dynamics(init=init, step=step if decays else with_gradient(step, loss), params=lambda state: state.params)
 
 
-def _rule(w: tf.Tensor, g: tf.Tensor, slots: Slots, values: Values, n: tf.Tensor) -> tuple[tf.Tensor, Slots]:
+def adam_rule(w: tf.Tensor, g: tf.Tensor, slots: Slots, values: Values, n: tf.Tensor) -> tuple[tf.Tensor, Slots]:
+    """Step n of one leaf; with the slot "largest", that of amsgrad."""
     b1, b2 = values["beta_1"], values["beta_2"]
     m, v = blend(slots["first_moment"], g, b1), blend(slots["second_moment"], tf.square(g), b2)
     new = {"first_moment": m, "second_moment": v}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -20,7 +20,6 @@ Values = Mapping[str, tf.Tensor]
 
 Rule = Callable[[tf.Tensor, tf.Tensor, Slots, Values, tf.Tensor], tuple[tf.Tensor, Slots]]
 """(w, g, slots, settings, n) -> (w, slots): the step number n = t + 1 of one leaf."""
-
 
 SMALL = 2**15  # entries: larger leaves are not joined, because copying them takes longer than their operations
 WORTH_JOINING = 4  # leaves
@@ -51,9 +50,10 @@ def leafwise(
       weight_decay: decoupled: the rule begins from w - eta * weight_decay * w, as in Keras.
       entrywise: whether the rule treats each entry by itself, so that leaves may be joined; see `updated`.
     """
-    check_settings(loss, weight_decay=weight_decay, **settings)
+    check_settings(loss, **{"weight_decay": weight_decay, **settings})
     decays = not is_zero(weight_decay)
-    settings = {**settings, **({"weight_decay": weight_decay} if decays else {})}
+    if decays:
+        rule, settings = decayed(rule), {**settings, "weight_decay": weight_decay}
 
     def init(params: Nest, hypers: Hypers) -> LeafwiseState:
         first = [slots(leaf) for leaf in nest.flatten(params)]
@@ -65,6 +65,15 @@ def leafwise(
         return LeafwiseState(*updated(rule, state.params, g, state.slots, values, t, entrywise))
 
     return Dynamics(init, step if decays else with_gradient(step, loss), lambda state: state.params)
+
+
+def decayed(rule: Rule) -> Rule:
+    """The rule, which begins from w - eta * weight_decay * w."""
+
+    def decaying(w: tf.Tensor, g: tf.Tensor, slots: Slots, values: Values, n: tf.Tensor) -> tuple[tf.Tensor, Slots]:
+        return rule(w - values["learning_rate"] * values["weight_decay"] * w, g, slots, values, n)
+
+    return decaying
 
 
 def updated(
@@ -80,10 +89,10 @@ def updated(
         Leaf(*leaf) for leaf in zip(nest.flatten(w), nest.flatten(g), _by_leaf(slots, w), _by_leaf(settings, w), strict=True)
     ]
     after: dict[int, tuple[tf.Tensor, Slots]] = {}
-    for group in _groups(leaves) if entrywise else [[i] for i in range(len(leaves))]:
+    for group in _groups(leaves) if entrywise else _alone(range(len(leaves))):
         parts = [leaves[i] for i in group]
         whole = parts[0] if len(parts) == 1 else _joined(parts)
-        new, kept = rule(_decayed(whole), whole.g, whole.slots, whole.settings, n)
+        new, kept = rule(*whole, n)
         if len(parts) == 1:
             after[group[0]] = new, kept
             continue
@@ -105,12 +114,6 @@ class Leaf(NamedTuple):
     settings: Values
 
 
-def _decayed(leaf: Leaf) -> tf.Tensor:
-    if "weight_decay" not in leaf.settings:
-        return leaf.w
-    return leaf.w - leaf.settings["learning_rate"] * leaf.settings["weight_decay"] * leaf.w
-
-
 def _groups(leaves: Sequence[Leaf]) -> list[list[int]]:
     """The numbers of leaves to be joined: small ones with the same settings, all of them scalars."""
     groups: dict[Any, list[int]] = {}
@@ -120,7 +123,11 @@ def _groups(leaves: Sequence[Leaf]) -> list[list[int]]:
         alike = all(slot.shape == leaf.w.shape for slot in leaf.slots.values())
         key = tuple(id(value) for value in leaf.settings.values()) if small and scalar and alike else i
         groups.setdefault(key, []).append(i)
-    return [part for group in groups.values() for part in ([group] if len(group) >= WORTH_JOINING else [[i] for i in group])]
+    return [part for group in groups.values() for part in (_alone(group) if len(group) < WORTH_JOINING else [group])]
+
+
+def _alone(numbers: Iterable[int]) -> list[list[int]]:
+    return [[i] for i in numbers]
 
 
 def _joined(leaves: Sequence[Leaf]) -> Leaf:

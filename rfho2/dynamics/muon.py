@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from rfho2.core import nest
-from rfho2.core.ops import inert_at_zero, safe_sqrt
+from rfho2.core.ops import safe_sqrt
 from rfho2.core.types import Hypers, Nest
-from rfho2.dynamics.base import Dynamics, Loss, Setting, check_settings, gradient, resolve
-from rfho2.dynamics.leafwise import LeafwiseState, blend
+from rfho2.dynamics.adam import adam_rule
+from rfho2.dynamics.base import Dynamics, Loss, Setting
+from rfho2.dynamics.leafwise import LeafwiseState, Slots, Values, leafwise, zeros
 
 NOT_ZERO = 1e-7  # added to the norm of a matrix before it is divided by it, as in Keras
 
@@ -67,56 +68,35 @@ def muon(
         "adam_weight_decay": adam_weight_decay, "epsilon": epsilon, "weight_decay": weight_decay, "momentum": momentum,
         "adam_lr_ratio": adam_lr_ratio, "rms_rate": rms_rate,
     }  # fmt: skip
-    check_settings(loss, **settings)
 
     def is_matrix(path: str, w: tf.Tensor) -> bool:
         embedded = exclude_embeddings and "embedding" in path.lower()
         return w.shape.rank == 2 and not embedded and not any(re.search(one, path) for one in exclude_layers)
 
     def init(params: Nest, hypers: Hypers) -> LeafwiseState:
-        zeros = nest.zeros_like(params)
         squares = [tf.zeros([], w.dtype) if is_matrix(path, w) else w for path, w in nest.leaves_with_path(params)]
-        return LeafwiseState(params, {"moment": zeros, "second_moment": nest.zeros_like(nest.pack(params, squares))})
+        slots = {"first_moment": params, "second_moment": nest.pack(params, squares)}
+        return LeafwiseState(params, nest.zeros_like(slots))
 
-    def step(state: LeafwiseState, hypers: Hypers, batch: Nest, t: tf.Tensor) -> LeafwiseState:
-        w = state.params
-        g = nest.flatten(gradient(loss, w, hypers, batch, t))
-        n = tf.cast(t + 1, g[0].dtype)
-        values = [nest.flatten(resolve(name, value, w, hypers, t)) for name, value in settings.items()]
-        moments = (nest.flatten(state.slots[name]) for name in ("moment", "second_moment"))
-        after = [
-            _of_matrix(w, g, m, v, dict(zip(settings, s, strict=True)), coefficients, ns_steps, nesterov)
-            if is_matrix(path, w)
-            else _adamw(w, g, m, v, dict(zip(settings, s, strict=True)), n)
-            for (path, w), g, m, v, s in zip(
-                nest.leaves_with_path(w), g, *moments, list(zip(*values, strict=True)), strict=True
-            )
-        ]
-        new, m, v = (nest.pack(w, list(leaves)) for leaves in zip(*after, strict=True))
-        return LeafwiseState(new, {"moment": m, "second_moment": v})
+    def rule(w: tf.Tensor, g: tf.Tensor, slots: Slots, values: Values, n: tf.Tensor) -> tuple[tf.Tensor, Slots]:
+        if w.shape.rank != 2 or slots["second_moment"].shape.rank:  # a matrix has no second moment
+            return _adamw(w, g, slots, values, n)
+        eta, mu = values["learning_rate"], values["momentum"]
+        m = mu * slots["first_moment"] + g
+        direction = orthogonalised(g + mu * m if nesterov else m, coefficients, ns_steps)
+        length = values["rms_rate"] * tf.sqrt(tf.cast(max(w.shape), w.dtype))
+        return w - eta * values["weight_decay"] * w - eta * length * direction, {**slots, "first_moment": m}
 
-    return Dynamics(init, step, lambda state: state.params)
+    steps = leafwise(loss, rule, zeros("first_moment", "second_moment"), settings, entrywise=False)
+    # A new function, without `step.gradient`: the decays keep the weights away from where the gradient is zero.
+    return steps._replace(init=init, step=lambda *args: steps.step(*args))
 
 
-Leaf = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
-"""(w, moment, second moment)."""
-
-
-def _of_matrix(
-    w: tf.Tensor,
-    g: tf.Tensor,
-    m: tf.Tensor,
-    v: tf.Tensor,
-    values: dict[str, tf.Tensor],
-    coefficients: tuple[float, float, float],
-    ns_steps: int,
-    nesterov: bool,
-) -> Leaf:
-    eta, mu = values["learning_rate"], values["momentum"]
-    m = mu * m + g
-    direction = orthogonalised(g + mu * m if nesterov else m, coefficients, ns_steps)
-    longest = tf.sqrt(tf.cast(max(w.shape), w.dtype))
-    return w - eta * values["weight_decay"] * w - eta * values["rms_rate"] * longest * direction, m, v
+def _adamw(w: tf.Tensor, g: tf.Tensor, slots: Slots, values: Values, n: tf.Tensor) -> tuple[tf.Tensor, Slots]:
+    eta = values["learning_rate"]
+    settings = {name: values[f"adam_{name}"] for name in ("beta_1", "beta_2")} | {"epsilon": values["epsilon"]}
+    settings["learning_rate"] = eta * values["adam_lr_ratio"]
+    return adam_rule(w - eta * values["adam_weight_decay"] * w, g, slots, settings, n)
 
 
 def orthogonalised(x: tf.Tensor, coefficients: tuple[float, float, float], steps: int) -> tf.Tensor:
@@ -130,11 +110,3 @@ def orthogonalised(x: tf.Tensor, coefficients: tuple[float, float, float], steps
         y = tf.matmul(x, x, transpose_b=True)
         x = a * x + (b * y + c * y @ y) @ x
     return tf.transpose(x) if transposed else x
-
-
-def _adamw(w: tf.Tensor, g: tf.Tensor, m: tf.Tensor, v: tf.Tensor, values: dict[str, tf.Tensor], n: tf.Tensor) -> Leaf:
-    b1, b2, eta = values["adam_beta_1"], values["adam_beta_2"], values["learning_rate"]
-    m, v = blend(m, g, b1), blend(v, tf.square(g), b2)
-    rate = eta * values["adam_lr_ratio"] * safe_sqrt(1 - b2**n) / (1 - b1**n)
-    w -= eta * values["adam_weight_decay"] * w
-    return w - rate * inert_at_zero(m, v) / (safe_sqrt(v) + values["epsilon"]), m, v

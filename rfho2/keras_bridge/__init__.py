@@ -1,6 +1,7 @@
 """Keras models as pure functions; tuning them in real time or offline; cleaning their training data."""
 
 from rfho2.core.ops import cross_entropy
+from rfho2.keras_bridge.training.schedules import ScaledSchedule
 from rfho2.keras_bridge.tuners.cleaning import Cleaned, per_example_weights
 from rfho2.keras_bridge.tuners.offline import Tuned, tune
 from rfho2.keras_bridge.tuners.real_time_tuner import RealTimeTuner
@@ -10,6 +11,7 @@ __all__ = [
     "Cleaned",
     "KerasModel",
     "RealTimeTuner",
+    "ScaledSchedule",
     "Tuned",
     "cross_entropy",
     "from_keras",

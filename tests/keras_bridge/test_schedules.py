@@ -1,5 +1,8 @@
 """Compiled learning-rate schedules: the tuned learning rate is a factor on them."""
 
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -44,7 +47,7 @@ def test_the_rate_in_effect_is_shown_and_the_scaled_schedule_goes_on(tmp_path):
     assert isinstance(left, ScaledSchedule)
     assert (left.factor, left.first_step) == (pytest.approx(float(tuner.hypers["learning_rate"])), 2 * steps)
     model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", custom_objects={"ScaledSchedule": rf.ScaledSchedule})
     assert float(loaded.optimizer.learning_rate) == pytest.approx(left.factor * float(COSINE(2 * steps)), rel=1e-6)
     loaded.fit(*TRAIN, verbose=0)
     again = fit(tuner, epochs=1)
@@ -54,6 +57,32 @@ def test_the_rate_in_effect_is_shown_and_the_scaled_schedule_goes_on(tmp_path):
     left = model.optimizer._learning_rate
     assert (left.schedule, left.factor) == (COSINE, pytest.approx(float(tuner.hypers["learning_rate"])))
     assert left.first_step == 3 * steps
+
+
+@pytest.mark.slow
+def test_a_schedule_goes_on_after_a_fit_that_was_finished_before(tmp_path):
+    for _ in range(2):  # the second fit finds nothing left to do
+        model = network()
+        model.compile(keras.optimizers.Adam(COSINE), SPARSE)
+        fit(rf.RealTimeTuner(model, hyper_batch=5, jit_compile=False, check=False), checkpoint_dir=tmp_path / "run")
+        assert model.optimizer._learning_rate.first_step == 2 * (len(TRAIN[0]) // 12)
+
+
+LOAD = """
+import keras, rfho2 as rf
+model = keras.saving.load_model({path!r}, custom_objects={{"ScaledSchedule": rf.ScaledSchedule}})
+print("rate", float(model.optimizer.learning_rate))
+"""
+
+
+@pytest.mark.slow
+def test_a_saved_schedule_is_loaded_by_a_new_process(tmp_path):
+    model = network()
+    model.compile(keras.optimizers.Adam(scaled(COSINE, 0.5, 3)), SPARSE)
+    model.save(tmp_path / "model.keras")
+    command = [sys.executable, "-c", LOAD.format(path=str(tmp_path / "model.keras"))]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert float(told.split()[-1]) == pytest.approx(0.5 * float(COSINE(3)))
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ MODELS = (
 )  # fmt: skip
 
 
-def worst(case, optimizer, hypers):
+def both_derivatives(case, optimizer, hypers):
     """The hypergradients of three steps of a model in float64, by reverse mode and by differences."""
     case.model.compile(optimizer, case.loss or "mse")
     training = make_training(case.model, None, hypers, None, False, None, "batch")
@@ -83,11 +83,13 @@ QUICK = ("AdamW as keras.io has it", "momentum, schedule")
 def test_every_optimizer(name):
     keras.utils.set_random_seed(0)
     case = cases.layered(keras.layers.Dense(5, "tanh"), shape=(4,))
-    assert_agree(*worst(case, OPTIMIZERS[name](), ["learning_rate", "weight_decay"]), rtol=1e-6)
+    assert_agree(*both_derivatives(case, OPTIMIZERS[name](), ["learning_rate", "weight_decay"]), rtol=1e-6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_every_kind_of_model(name):
     case = cases.WORKS[name]()
-    assert_agree(*worst(case, K.AdamW(SCHEDULE, clipnorm=1.0, **SMOOTH), ["learning_rate", "weight_decay"]), rtol=1e-5)
+    assert_agree(
+        *both_derivatives(case, K.AdamW(SCHEDULE, clipnorm=1.0, **SMOOTH), ["learning_rate", "weight_decay"]), rtol=1e-5
+    )

@@ -231,14 +231,18 @@ def seeded_validation(training: KerasTraining, validation: Batches, seed: int) -
     return validation
 
 
-def compile_with(model: keras.Model, training: KerasTraining, loss: Any, metrics: Any) -> None:
-    """Compiles a model that is not compiled, so that Keras can evaluate it and train it further."""
+def compile_with(model: keras.Model, training: KerasTraining, optimizer: Any, loss: Any, metrics: Any) -> None:
+    """Compiles a model that is not compiled, so that Keras can evaluate it and train it further.
+
+    `optimizer` is what the user passed: a Keras optimizer is used as it is.
+    """
     if model.compiled:
         if metrics:
             warn("metrics are ignored, because the model is compiled already; pass them to model.compile.")
         return
     listed = [metrics] if isinstance(metrics, str | keras.metrics.Metric) else metrics
-    model.compile(optimizer=to_keras(training.optimizer), loss=loss, metrics=listed)
+    own = isinstance(optimizer, keras.optimizers.Optimizer)
+    model.compile(optimizer=optimizer if own else to_keras(training.optimizer.name), loss=loss, metrics=listed)
 
 
 def compiled_loss_weights(model: keras.Model, outputs: Sequence[str]) -> list[float] | None:

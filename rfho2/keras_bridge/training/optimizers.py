@@ -75,9 +75,8 @@ class Optimizer(NamedTuple):
     @property
     def fixed(self) -> dict[str, float]:
         """The values of all settings that are not tuned."""
-        return {
-            name: TUNABLES[name].start for name in self.tunable if name != "weight_decay" or self.name == "adamw"
-        } | dict(self.settings)
+        needed = (*OPTIMIZERS[self.name][1], *(("weight_decay",) if self.name == "adamw" else ()))
+        return {name: TUNABLES[name].start for name in needed} | dict(self.settings)
 
 
 def resolve_optimizer(optimizer: Any, model: keras.Model) -> Optimizer:
@@ -93,9 +92,9 @@ def resolve_optimizer(optimizer: Any, model: keras.Model) -> Optimizer:
         return _from_keras(inner_optimizer(model.optimizer), "the model was compiled with")
     if isinstance(optimizer, keras.optimizers.Optimizer):
         return _from_keras(inner_optimizer(optimizer), "optimizer is")
-    if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
+    if not isinstance(optimizer, str) or optimizer not in KERAS:
         raise ValueError(
-            f"optimizer is {optimizer!r}; choose one of {sorted(OPTIMIZERS)}, or pass a Keras optimizer such as "
+            f"optimizer is {optimizer!r}; choose one of {sorted(KERAS)}, or pass a Keras optimizer such as "
             f"keras.optimizers.Adam(1e-3)."
         )
     if model.compiled and is_kind(model.optimizer, optimizer):
@@ -149,13 +148,14 @@ def _name(optimizer: Any) -> str:
 def _from_keras(optimizer: keras.optimizers.Optimizer, whose: str) -> Optimizer:
     reasons = _unsupported(optimizer)
     if reasons:
+        what = " and ".join(filter(None, reasons))
         raise ValueError(
-            f"{whose} {type(optimizer).__name__} {' and '.join(reasons)}, which rfho2 does not support. "
+            f"{whose} {type(optimizer).__name__}{' ' if what else ''}{what}, which rfho2 does not support. "
             f"{_instead(optimizer)}"
         )
     o: Any = optimizer
     name, schedule = _name(o), schedule_of(o)
-    settings = {"learning_rate": 1.0 if schedule else float(o.learning_rate)}
+    settings = {"learning_rate": float(o.learning_rate) if schedule is None else 1.0}
     settings |= {one: float(getattr(o, one)) for one in SETTINGS[name]}
     options = {one: getattr(o, one) for one in OPTIONS.get(name, ())}
     if name == "muon":
@@ -168,7 +168,7 @@ def _from_keras(optimizer: keras.optimizers.Optimizer, whose: str) -> Optimizer:
         settings,
         options,
         schedule,
-        steps_taken(o) if schedule else 0,
+        0 if schedule is None else steps_taken(o),
         {one: float(getattr(o, one)) for one in CLIPPING if getattr(o, one)},
         float(o.ema_momentum) if o.use_ema else None,
         o.gradient_accumulation_steps or 1,
@@ -177,9 +177,9 @@ def _from_keras(optimizer: keras.optimizers.Optimizer, whose: str) -> Optimizer:
 
 
 def _unsupported(optimizer: Any) -> list[str]:
-    """What rfho2 does not support about a Keras optimizer, as phrases."""
+    """What rfho2 does not support about a Keras optimizer, as phrases; "" stands for its kind."""
     if type(optimizer) not in KERAS.values():
-        return ["(an optimizer that it does not know)"]
+        return [""]
     reasons = []
     rate = optimizer._learning_rate
     if not hasattr(rate, "assign") and not is_schedule(rate):
@@ -195,30 +195,16 @@ def _instead(optimizer: Any) -> str:
     """What to write instead of an optimizer that is not supported."""
     kind = type(optimizer)
     if kind not in KERAS.values():
-        return f"Pass another one to the tuner, such as optimizer='adam': one of {sorted(OPTIMIZERS)}, or a Keras optimizer."
-    config = optimizer.get_config() | {"ema_overwrite_frequency": None}
-    if callable(optimizer._learning_rate) and not is_schedule(optimizer._learning_rate):
+        return f"Pass another one to the tuner, such as optimizer='adam': one of {sorted(KERAS)}, or a Keras optimizer."
+    config = optimizer.get_config() | {"ema_overwrite_frequency": None, "name": kind().name}
+    if schedule_of(optimizer) is None and callable(optimizer._learning_rate):
         config["learning_rate"] = 0.001
-    defaults = kind().get_config()
-    changed = {name: value for name, value in config.items() if name != "name" and value != defaults[name]}
-    if isinstance(changed.get("learning_rate"), dict):
-        changed["learning_rate"] = "the schedule"
-    arguments = ", ".join(
-        f"{name}={value!r}" if value != "the schedule" else f"{name}=..." for name, value in changed.items()
-    )
+    defaults = kind().get_config() | {"name": kind().name}
+    changed = {name: value for name, value in config.items() if value != defaults[name]}
+    arguments = ", ".join(f"{name}={'...' if isinstance(value, dict) else repr(value)}" for name, value in changed.items())
     return f"Pass optimizer=keras.optimizers.{kind.__name__}({arguments}) to the tuner instead."
 
 
-def to_keras(optimizer: Optimizer) -> keras.optimizers.Optimizer:
-    """The same optimiser as a Keras object."""
-    more: dict[str, Any] = {"nesterov": True} if optimizer.name == "nesterov" else {}
-    more |= {name: value for name, value in optimizer.options.items() if name != "coefficients"}
-    more |= dict(zip(("muon_a", "muon_b", "muon_c"), optimizer.options.get("coefficients", ()), strict=False))
-    more |= dict(optimizer.clipping)
-    if optimizer.ema_momentum is not None:
-        more |= {"use_ema": True, "ema_momentum": optimizer.ema_momentum}
-    if optimizer.accumulation > 1:
-        more["gradient_accumulation_steps"] = optimizer.accumulation
-    if optimizer.schedule is not None:
-        more["learning_rate"] = optimizer.schedule
-    return KERAS[optimizer.name](**(optimizer.fixed | more))
+def to_keras(name: str) -> keras.optimizers.Optimizer:
+    """The optimiser of this name as a Keras object, with the settings that the tuner starts from."""
+    return KERAS[name](**Optimizer(name).fixed, **({"nesterov": True} if name == "nesterov" else {}))

@@ -15,7 +15,10 @@ LOOKED_AT = 200  # of these steps, more of the early ones
 
 @keras.saving.register_keras_serializable("rfho2")
 class ScaledSchedule(Schedule):
-    """A schedule times a factor, beginning at one of its later steps.
+    """A schedule times a factor, beginning at one of its later steps: what a tuner leaves in an optimizer with a schedule.
+
+    To load a saved model with it in another process, use the name first, because Keras asks for the class:
+    `keras.saving.load_model(path, custom_objects={"ScaledSchedule": rf.ScaledSchedule})`.
 
     Args:
       schedule: Keras's, or one of your own.

@@ -97,6 +97,7 @@ class Epochs:
 
     def on_start(self, run: Run) -> None:
         """Training begins or resumes."""
+        self.updates = run.first
         self.model.reset_metrics()
         self.callbacks.on_train_begin()
         if run.first % self.per_epoch and run.first < self.iterations:

@@ -31,6 +31,7 @@ from rfho2.keras_bridge.training.keras_training import (
 from rfho2.keras_bridge.training.metrics import Metrics, rises
 from rfho2.keras_bridge.tuners.checks import check_metrics, check_training
 from rfho2.keras_bridge.tuners.model_settings import ModelSettings
+from rfho2.keras_bridge.tuners.stages import Stages
 from rfho2.keras_bridge.wrapping.frozen import divided
 from rfho2.keras_bridge.wrapping.model import from_keras
 from rfho2.keras_bridge.wrapping.pure_model import Params
@@ -139,11 +140,12 @@ def tune(
     if refit and len(examples) != len(held_out):
         raise ValueError("only one of train and validation has sample weights; pass them with both, or refit=False.")
     training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
-    compile_with(model, training, loss, metrics)
+    compile_with(model, training, optimizer, loss, metrics)
     check_metrics(model, held_out)
     parts = divided(model)
     if parts is not None and parts.fits(len(nest.flatten(examples)[0])):
-        examples, held_out = ((parts.of_arrays(data[0]), *data[1:]) for data in (examples, held_out))
+        with Stages(bool(verbose))(parts.told):
+            examples, held_out = ((parts.of_arrays(data[0]), *data[1:]) for data in (examples, held_out))
         training = training._replace(model=from_keras(parts.head, batch_norm=batch_norm, check=False))
     check_training(model, training, examples, held_out[1], check, ("train", "validation"))
     tunables, params = training.tunables, training.model.params

@@ -143,7 +143,7 @@ class RealTimeTuner:
         self.seed = seed
         self._jit_compile = jit_compile
         self._check = check
-        compile_with(model, self._training, loss, metrics)
+        compile_with(model, self._training, optimizer, loss, metrics)
         self.hypers: dict[str, np.ndarray] = dict(self._tunables.start)
         self._next_hypers = self.hypers
         self._begun = False
@@ -198,8 +198,7 @@ class RealTimeTuner:
         stages = Stages(verbosity != 0)
         order = Order(batch_size, shuffle, self.seed, steps_per_epoch)
         parts, training = self._parts(x), self._training
-        once = stages(f"Computing '{parts.until}', which is neither trained nor random, once") if parts else nullcontext()
-        with once:
+        with nullcontext() if parts is None or is_dataset(x) else stages(parts.told):
             source, held_out = sources.training_and_validation(
                 x, y, order, sample_weight, class_weight, validation_data, validation_split, parts
             )

@@ -28,6 +28,11 @@ class Divided(NamedTuple):
     head: keras.Model
     until: str
 
+    @property
+    def told(self) -> str:
+        """What the user is told while the base is computed."""
+        return f"Computing '{self.until}', which is neither trained nor random, once"
+
     def of_arrays(self, x: Nest) -> Nest:
         """The outputs of the base for all examples, as arrays in the structure that the head takes."""
         return nest.map(np.asarray, self.base.predict(for_keras(x), PREDICTED, 0))

@@ -59,6 +59,7 @@ def test_processes_have_one_thread_rows_come_in_order_and_an_error_is_the_users_
 
 
 @pytest.mark.slow
-def test_two_processes_compute_in_any_order_and_rows_come_in_order(tmp_path):
+def test_two_processes_compute_in_any_order_fresh_ones_go_on_and_rows_come_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "UNITS", 1)
     rows = pool.run([Unit(seed) for seed in range(4)], compute, tmp_path, 2)
     assert [row["seed"] for row in rows] == [0, 1, 2, 3]
