@@ -41,7 +41,7 @@ setup(
     extras_require={
         "experiments": experiments.split(),
         "plot": matplotlib,
-        "dev": [*experiments.split(), *search, "hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
+        "dev": [*experiments.split(), *search, "coverage", "hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
         "docs": ["furo", "ipykernel", "myst-parser", "nbclient", "sphinx"],
         "release": ["build", "twine"],
         "search": search,

@@ -2,7 +2,7 @@
 
 The mistakes are drawn at random, with a seed, from the syntax trees of each folder: another operator or constant, a
 condition that is negated, branches or arguments that are swapped. What the user is told (messages, docstrings) and types are
-left alone. A mutant is caught if a quick test of its folder fails.
+left alone. A mutant is caught if a quick test fails: first those are run that reach its line, then all of its folder.
 
     python -m tests.mutants --jobs=2
     python -m tests.mutants --folders driver monitor --number=12
@@ -173,18 +173,74 @@ def tests_of(mutant: Mutant) -> list[str]:
     return [place for place in dict.fromkeys(places) if (ROOT / place).exists()]
 
 
-def caught(mutant: Mutant, place: Path, slow_test: str = "") -> str:
+class Reached(NamedTuple):
+    """What `support/reached.py` recorded: the seconds of each test, and for each line of each file the tests that run it."""
+
+    seconds: dict[str, float]
+    lines: dict[str, dict[str, list[str]]]
+
+    def by(self, mutant: Mutant) -> list[str]:
+        """The quick tests that reach the mutant, the quickest first."""
+        lines = self.lines.get(mutant.file, {})
+        tests = {test for line in statement(mutant) for test in lines.get(str(line), [])}
+        return sorted(tests, key=self.seconds.__getitem__)
+
+
+def statement(mutant: Mutant) -> range:
+    """The lines of the statement with the mutant; of a function whose arguments have it, those of its body."""
+    text = (ROOT / mutant.file).read_bytes()
+    line = text[: mutant.start].count(b"\n") + 1
+    inner: Any = None
+    for node in ast.walk(ast.parse(text)):  # from the outside to the inside
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or line):
+            inner = node
+    if isinstance(inner, ast.FunctionDef) or not hasattr(inner, "body"):
+        return range(inner.lineno + isinstance(inner, ast.FunctionDef), inner.end_lineno + 1)
+    return range(inner.lineno, inner.body[0].lineno)
+
+
+def reached(place: Path, target: Path) -> Reached:
+    """Runs the quick tests of the library in a copy of the project, if that has not been done for this commit."""
+    if not target.exists():
+        with tempfile.TemporaryDirectory() as directory:
+            command = ["-n", "2", "--dist", "loadfile", "-p", "tests.support.reached", "-p", "no:cacheprovider"]
+            command += ["-m", "not slow", "tests", "rfho2", "--ignore=tests/experiments", "--ignore=tests/data"]
+            environment = os.environ | {"PYTHONPATH": str(place), "TF_CPP_MIN_LOG_LEVEL": "3", "RFHO2_REACHED": directory}
+            print("Recording which tests reach which lines ...", flush=True)
+            subprocess.run([sys.executable, "-m", "pytest", *command], cwd=place, env=environment, check=True)
+            parts = [Reached(**json.loads(path.read_text())) for path in Path(directory).iterdir()]
+        whole = Reached({}, {})
+        for part in parts:
+            whole.seconds.update(part.seconds)
+            for file, lines in part.lines.items():
+                for line, tests in lines.items():
+                    whole.lines.setdefault(file, {}).setdefault(line, []).extend(tests)
+        target.write_text(json.dumps(whole._asdict()))
+    return Reached(**json.loads(target.read_text()))
+
+
+def caught(mutant: Mutant, place: Path, likely: list[str], slow_test: str = "") -> str:
     """The first test that fails with the mutant in a copy of the project; empty if none does.
 
     Args:
+      likely: the tests that reach it, which are run before the others: with a mutant in what tests share, another may fail.
       slow_test: a slow test that is run instead of the quick ones.
     """
+    for tests in [[slow_test]] if slow_test else [likely, tests_of(mutant)]:
+        by = failing(mutant, place, tests if slow_test else ["-m", "not slow", *tests]) if tests else ""
+        if by:
+            return by
+    return ""
+
+
+def failing(mutant: Mutant, place: Path, tests: list[str]) -> str:
+    """The first of these tests that fails."""
     file = place / mutant.file
     original = file.read_bytes()
     file.write_bytes(original[: mutant.start] + mutant.new.encode() + original[mutant.end :])
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
     environment = os.environ | {"PYTHONPATH": str(place), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command += [slow_test] if slow_test else ["-m", "not slow", *tests_of(mutant)]
+    command += tests
     try:
         run = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
@@ -246,13 +302,18 @@ def main() -> None:
     done = {row["name"]: row for row in before}
     with tempfile.TemporaryDirectory() as directory:
         free = copies(flags.jobs, Path(directory))
+        map_of_tests = reached(Path(directory) / "0", record.with_suffix(".reached.json"))
 
         def run(mutant: Mutant) -> dict[str, str]:
             if mutant.name in done:
                 return done[mutant.name]
             place, began, about = free.get(), time.perf_counter(), known.get(mutant.name, {})
             try:
-                by = "" if "equivalent" in about else caught(mutant, place, about.get("slow test", ""))
+                by = (
+                    ""
+                    if "equivalent" in about
+                    else caught(mutant, place, map_of_tests.by(mutant), about.get("slow test", ""))
+                )
             finally:
                 free.put(place)
             verdict = "equivalent" if "equivalent" in about else "caught" if by else "survived"
