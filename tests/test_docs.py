@@ -12,7 +12,7 @@ import pytest
 from absl import flags
 
 import rfho2 as rf
-from tests.module_list import PAGE, with_module_list
+from tests import keras_table, module_list
 from tests.support.markdown import FENCE, blocks, python_blocks
 
 ROOT = Path(__file__).parents[1]
@@ -153,9 +153,11 @@ def test_every_public_name_is_documented():
     assert documented == set(rf.__all__)
 
 
-def test_the_list_of_modules_is_up_to_date():
-    text = PAGE.read_text()
-    assert text == with_module_list(text), "a docstring or a module has changed: run `python -m tests.module_list`"
+def test_the_list_of_modules_and_the_table_of_keras_cases_are_up_to_date():
+    text = module_list.PAGE.read_text()
+    assert text == module_list.with_module_list(text), "a docstring or a module has changed: `python -m tests.module_list`"
+    text = keras_table.PAGE.read_text()
+    assert text == keras_table.with_table(text), "a case has changed: run `python -m tests.keras_table`"
 
 
 def test_the_citation_has_the_version_of_the_library():

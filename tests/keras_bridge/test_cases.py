@@ -15,7 +15,8 @@ from tests.support import keras_cases as cases
 BATCH, RATE = 8, 0.05
 QUICK = {
     "Conv2D", "BatchNormalization", "batch norm with training=False", "tf.cond",
-    "two outputs, a dict", "frozen Conv2D", "MaxNorm", "compiled accumulation and EMA", "compiled as keras.io does",
+    "two outputs in a dict", "frozen Conv2D", "MaxNorm", "compiled accumulation and EMA",
+    "compiled AdamW with a cosine schedule and clipnorm",
     "compiled momentum with a schedule", "compiled AdamW, biases without decay", "bilinear UpSampling2D",
 }  # fmt: skip
 
@@ -69,7 +70,13 @@ def test_it_is_trained_with_a_warning(name):
         build(make())
 
 
-@pytest.mark.parametrize("name", named(cases.REFUSED, {"stop_gradient", "own train_step", "compiled with two reasons"}))
+@pytest.mark.parametrize(
+    "name",
+    named(
+        cases.REFUSED,
+        {"stop_gradient", "a custom train_step", "compiled ema_overwrite_frequency, a function as learning rate"},
+    ),
+)
 def test_it_is_refused_by_name(name):
     make, message = cases.REFUSED[name]
     with pytest.raises((ValueError, TypeError), match=message):

@@ -38,8 +38,8 @@ OPTIMIZERS = {
     **({"Muon": lambda: K.Muon(0.01, ns_steps=3, **SMOOTH)} if hasattr(K, "Muon") else {}),
 }
 MODELS = (
-    "Conv2D", "BatchNormalization", "LSTM", "MultiHeadAttention", "two outputs, a dict", "MaxNorm", "bilinear UpSampling2D",
-    "LayerNormalization", "GRU", "Embedding",
+    "Conv2D", "BatchNormalization", "LSTM", "MultiHeadAttention", "two outputs in a dict", "MaxNorm",
+    "bilinear UpSampling2D", "LayerNormalization", "GRU", "Embedding",
 )  # fmt: skip
 
 

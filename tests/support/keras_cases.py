@@ -303,7 +303,7 @@ ACTIVATIONS = (
     "exponential", "relu6", "hard_silu", "sigmoid", "softmax", "log_softmax", "celu", "tanh_shrink", "squareplus",
 )  # fmt: skip
 Make = Callable[[], Case]
-WORKS: dict[str, Make] = {
+LAYERS: dict[str, Make] = {
     **{
         f"activation {name}": functools.partial(layered, functools.partial(L.Dense, 5, name), shape=(4,))
         for name in ACTIVATIONS
@@ -391,12 +391,37 @@ WORKS: dict[str, Make] = {
     "Lambda": lambda: layered(lambda: L.Dense(4), lambda: L.Lambda(lambda x: x**2), shape=(4,)),
     "tf.cond": lambda: layered(lambda: L.Dense(4), Branching, shape=(4,)),
     "tf.while_loop": lambda: layered(lambda: L.Dense(4), Looping, shape=(4,)),
-    "add_loss": lambda: layered(lambda: L.Dense(4), Penalised, shape=(4,)),
+    "recurrent dropout": lambda: layered(lambda: L.LSTM(3, dropout=0.2, recurrent_dropout=0.2), shape=SERIES, random=True),
+    "RandomGrayscale": lambda: layered(lambda: L.RandomGrayscale(0.5), shape=(8, 8, 3), random=True),
+    "MixUp": lambda: layered(lambda: L.MixUp(), shape=(8, 8, 3), random=True),
+    "bilinear UpSampling2D": lambda: layered(
+        lambda: L.Conv2D(4, 2), lambda: L.UpSampling2D(interpolation="bilinear"), shape=IMAGE
+    ),
+    "bicubic UpSampling2D": lambda: layered(
+        lambda: L.Conv2D(4, 2), lambda: L.UpSampling2D(3, interpolation="bicubic"), shape=IMAGE
+    ),
+    "Resizing": lambda: layered(lambda: L.Conv2D(4, 2), lambda: L.Resizing(3, 5), shape=IMAGE),
+}
+MODELS: dict[str, Make] = {
     "subclassed": lambda: subclassed(Subclassed),
     "two inputs": shared,
-    "two outputs, a list": lambda: two_outputs(False),
-    "two outputs, a dict": lambda: two_outputs(True),
-    "two outputs, losses and labels by name": lambda: named_outputs(
+    "two outputs in a list": lambda: two_outputs(False),
+    "two outputs in a dict": lambda: two_outputs(True),
+    "nested": nested,
+    "batch norm with training=False": lambda: subclassed(NormInInference),
+    "call without an argument training": lambda: subclassed(WithoutTraining),
+    "frozen Dense": lambda: frozen(L.Dense(5, "tanh"), shape=(4,)),
+    "frozen Conv2D": lambda: frozen(L.Conv2D(4, 3, activation="relu"), shape=IMAGE),
+    "frozen SeparableConv2D": lambda: frozen(L.SeparableConv2D(4, 3), shape=IMAGE),
+    "frozen LSTM": lambda: frozen(L.LSTM(4), shape=SERIES),
+    "frozen batch norm": lambda: frozen(L.BatchNormalization(), lambda: L.Dense(4, "tanh"), shape=(4,)),
+    "frozen MobileNetV2": lambda: backbone(keras.applications.MobileNetV2, 32),
+    "frozen EfficientNetB0": lambda: backbone(keras.applications.EfficientNetB0, 32)._replace(random=True),
+    "frozen ResNet50": lambda: backbone(keras.applications.ResNet50, 32),
+}
+LOSSES: dict[str, Make] = {
+    "add_loss": lambda: layered(lambda: L.Dense(4), Penalised, shape=(4,)),
+    "losses and labels by name of the output": lambda: named_outputs(
         {"right": "mse", "left": SPARSE}, {"right": numbers(1), "left": classes()}
     ),
     "an output without a loss": lambda: named_outputs([SPARSE, None], [classes(), numbers(1)]),
@@ -409,30 +434,7 @@ WORKS: dict[str, Make] = {
     "mean_with_sample_weight": lambda: with_loss(
         keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight"), classes()
     ),
-    "recurrent dropout": lambda: layered(lambda: L.LSTM(3, dropout=0.2, recurrent_dropout=0.2), shape=SERIES, random=True),
     "sampling with add_loss": lambda: layered(lambda: L.Dense(4), Sampling, shape=(4,), random=True),
-    "RandomGrayscale": lambda: layered(lambda: L.RandomGrayscale(0.5), shape=(8, 8, 3), random=True),
-    "MixUp": lambda: layered(lambda: L.MixUp(), shape=(8, 8, 3), random=True),
-    "nested": nested,
-    "batch norm with training=False": lambda: subclassed(NormInInference),
-    "call without training": lambda: subclassed(WithoutTraining),
-    "frozen Dense": lambda: frozen(L.Dense(5, "tanh"), shape=(4,)),
-    "frozen Conv2D": lambda: frozen(L.Conv2D(4, 3, activation="relu"), shape=IMAGE),
-    "frozen SeparableConv2D": lambda: frozen(L.SeparableConv2D(4, 3), shape=IMAGE),
-    "frozen LSTM": lambda: frozen(L.LSTM(4), shape=SERIES),
-    "frozen batch norm": lambda: frozen(L.BatchNormalization(), lambda: L.Dense(4, "tanh"), shape=(4,)),
-    "MobileNetV2, frozen": lambda: backbone(keras.applications.MobileNetV2, 32),
-    "EfficientNetB0, frozen": lambda: backbone(keras.applications.EfficientNetB0, 32)._replace(random=True),
-    "ResNet50, frozen": lambda: backbone(keras.applications.ResNet50, 32),
-    **{
-        name: functools.partial(hidden, kernel_constraint=constraint)
-        for name, constraint in {
-            "NonNeg": "non_neg",
-            "MaxNorm": keras.constraints.MaxNorm(0.3),
-            "UnitNorm": keras.constraints.UnitNorm(0),
-            "MinMaxNorm": keras.constraints.MinMaxNorm(0.2, 0.4, 0.5),
-        }.items()
-    },
     **{
         f"regulariser {name}": functools.partial(hidden, kernel_regularizer=regulariser)
         for name, regulariser in {
@@ -466,6 +468,19 @@ WORKS: dict[str, Make] = {
     "loss tversky": lambda: with_loss(keras.losses.Tversky(), one_hot(), "softmax"),
     "loss, summed": lambda: with_loss(keras.losses.MeanSquaredError(reduction="sum"), numbers(3, seed=2)),
     "loss, a function": lambda: with_loss(lambda y, p: keras.ops.mean(keras.ops.square(y - p), -1), numbers(3, seed=2)),
+}
+CONSTRAINTS: dict[str, Make] = {
+    **{
+        name: functools.partial(hidden, kernel_constraint=constraint)
+        for name, constraint in {
+            "NonNeg": "non_neg",
+            "MaxNorm": keras.constraints.MaxNorm(0.3),
+            "UnitNorm": keras.constraints.UnitNorm(0),
+            "MinMaxNorm": keras.constraints.MinMaxNorm(0.2, 0.4, 0.5),
+        }.items()
+    },
+}
+OPTIMIZERS: dict[str, Make] = {
     "compiled SGD": lambda: compiled(keras.optimizers.SGD(0.05)),
     "compiled momentum": lambda: compiled(keras.optimizers.SGD(0.05, 0.8)),
     "compiled Nesterov": lambda: compiled(keras.optimizers.SGD(0.05, 0.8, nesterov=True)),
@@ -492,7 +507,7 @@ WORKS: dict[str, Make] = {
     "compiled accumulation and EMA": lambda: compiled(
         keras.optimizers.SGD(0.05, 0.8, gradient_accumulation_steps=2, use_ema=True, ema_momentum=0.6, clipnorm=0.1)
     ),
-    "compiled as keras.io does": lambda: compiled(
+    "compiled AdamW with a cosine schedule and clipnorm": lambda: compiled(
         keras.optimizers.AdamW(
             keras.optimizers.schedules.CosineDecay(1e-3, 6, warmup_target=1e-2, warmup_steps=2), clipnorm=1
         )
@@ -505,15 +520,9 @@ WORKS: dict[str, Make] = {
             keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.05, 0.1]), gradient_accumulation_steps=3
         )
     ),
-    "compiled with a schedule of one's own": lambda: compiled(keras.optimizers.Adam(OwnSchedule())),
-    "bilinear UpSampling2D": lambda: layered(
-        lambda: L.Conv2D(4, 2), lambda: L.UpSampling2D(interpolation="bilinear"), shape=IMAGE
-    ),
-    "bicubic UpSampling2D": lambda: layered(
-        lambda: L.Conv2D(4, 2), lambda: L.UpSampling2D(3, interpolation="bicubic"), shape=IMAGE
-    ),
-    "Resizing": lambda: layered(lambda: L.Conv2D(4, 2), lambda: L.Resizing(3, 5), shape=IMAGE),
+    "compiled schedule of your own": lambda: compiled(keras.optimizers.Adam(OwnSchedule())),
 }
+WORKS: dict[str, Make] = LAYERS | MODELS | LOSSES | CONSTRAINTS | OPTIMIZERS
 """Cases in which training is Keras's."""
 
 WARNED: dict[str, tuple[Make, str]] = {
@@ -549,22 +558,22 @@ REFUSED: dict[str, tuple[Make, str]] = {
         "draws from Python's own .*AugMix",
     ),
     "stateful LSTM": (stateful, "layer 'lstm.*' is stateful"),
-    "unseeded random op": (
+    "random op without a seed": (
         lambda: layered(lambda: L.Dense(4), lambda: L.Lambda(lambda x: x + tf.random.normal([4])), shape=(4,)),
         "RandomStandardNormal in '.*lambda.*' draws random numbers that no seed",
     ),
-    "own train_step": (lambda: subclassed(OwnStep), "OwnStep.*its own train_step"),
-    "own compute_loss": (lambda: subclassed(OwnLoss), "OwnLoss.*its own compute_loss"),
-    "own constraint": (lambda: hidden(kernel_constraint=OwnConstraint()), "constraint OwnConstraint"),
+    "a custom train_step": (lambda: subclassed(OwnStep), "OwnStep.*its own train_step"),
+    "a custom compute_loss": (lambda: subclassed(OwnLoss), "OwnLoss.*its own compute_loss"),
+    "a custom constraint": (lambda: hidden(kernel_constraint=OwnConstraint()), "constraint OwnConstraint"),
     "compiled Ftrl": (
         lambda: compiled(keras.optimizers.Ftrl()),
         "compiled with Ftrl, which rfho2 does not support.*optimizer='adam'",
     ),
-    "compiled with two reasons": (
+    "compiled ema_overwrite_frequency, a function as learning rate": (
         lambda: compiled(keras.optimizers.Adam(lambda: 0.1, use_ema=True, ema_overwrite_frequency=5, clipnorm=1.0)),
         "a function as learning rate.* and with ema_overwrite_frequency=5.*Adam.*learning_rate=.* clipnorm=1.0, use_ema",
     ),
-    "loss that is a metric": (lambda: with_loss("accuracy", classes()), "has no gradient"),
+    "loss, a metric": (lambda: with_loss("accuracy", classes()), "has no gradient"),
     "loss without reduction": (lambda: with_loss(keras.losses.MeanSquaredError(reduction=None), numbers(3)), "reduction"),
 }
 """Cases that are refused, and what the message says."""
