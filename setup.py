@@ -9,7 +9,7 @@ here = Path(__file__).parent
 version = re.search(r'__version__ = "(.+)"', (here / "rfho2" / "__init__.py").read_text())
 _, library, experiments = re.split(r"(?m)^# (?:library|experiments)$", (here / "requirements.txt").read_text())
 matplotlib = [line for line in experiments.split() if line.startswith("matplotlib")]
-search = ["bayesian-optimization>=3.4,<4"]
+search = ["bayesian-optimization>=3.4,<4", "cmaes>=0.11", "optuna>=4,<6"]
 # A package index shows the README without the files that it links to: pictures go, links become their text.
 readme = re.sub(r"(?m)^!\[.*\]\((?!http).*\)\n\n", "", (here / "README.md").read_text())
 readme = re.sub(r"\[([^\]]+)\]\((?!http)[^)]*\)", r"\1", readme)

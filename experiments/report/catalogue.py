@@ -10,6 +10,7 @@ from experiments.benchmarks import peers
 from experiments.cleaning_compared import report as cleaning_compared
 from experiments.common.study import Caption, Study
 from experiments.complexity import slopes
+from experiments.crossover import report as crossover
 from experiments.discounts import report as discounts
 from experiments.keras_real_time import report as keras_real_time
 from experiments.keras_tasks import report as keras_tasks
@@ -129,6 +130,7 @@ EXPERIMENTS = (
         {"curves.png": Caption("Accuracies, validation error and hyperparameters against training steps")},
         digits_table, "At the end of the training",
     ),
+    _of(crossover.STUDY),
     _of(keras_real_time.STUDY),
     _of(keras_tasks.STUDY),
     _of(cleaning_compared.STUDY),

@@ -12,6 +12,7 @@ from tests.support.binaries import run_binary
 SMALL = {
     "averaged_seeds": "--repetitions=1 --hyper_iterations=2 --steps=8 --hidden=5 --seeds=2 --fresh_seeds=2",
     "cleaning_compared": "--scenarios=half wrong --ways=disagreement --train=200 --workers=1",
+    "crossover": "--hypers=1,3 --budgets=2 --workers=1",
     "discounts": "--train=200 --validation=100 --epochs=1 --steps=20 --width=4 --frames=50",
     "keras_real_time": "--train=300 --validation=100 --epochs=1 --batch_size=20 --trials=2 --hyper_batch=5",
     "keras_tasks": "--tasks=breast cancer --trials=1 --epochs=1",

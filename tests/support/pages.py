@@ -18,6 +18,8 @@ from experiments.complexity import experiment as complexity_experiment
 from experiments.complexity import report as complexity_report
 from experiments.complexity.slopes import SlopeConfig
 from experiments.complexity.tasks import METHODS
+from experiments.crossover import experiment as crossover_experiment
+from experiments.crossover import report as crossover_report
 from experiments.data_hyper_cleaning import experiment as cleaning_experiment
 from experiments.data_hyper_cleaning import report as cleaning_report
 from experiments.discounts import experiment as discounts_experiment
@@ -297,6 +299,16 @@ def schedules(directory):
     )
 
 
+def crossover(directory):
+    """Hypergradients and a search."""
+    row = {"family": "schedule", "n": 3, "seed": 0, "plain": 0.5, "compiling": 5.0, "trainings": 9, "accuracy": 0.875}
+    row |= {"reading": "without compiling", "budget": 100}
+    rows = [row | {"way": way} for way in ("TPE", "hypergradients")]
+    texts = {"table.md": crossover_report.accuracies(rows), "trainings.md": crossover_report.trainings(rows)}
+    texts["with_compiling.md"] = texts["table.md"]
+    fill(directory, "crossover", crossover_experiment.Config(), rows, {}, texts, ["crossover"])
+
+
 def others(root):
     """The experiments that write one table or figure, or only print."""
     settings = [{"setting": "steps", "value": 10, "f1": [0.0, 0.95, 0.9]}]
@@ -322,7 +334,7 @@ def write_everything(root):
     """Something of each experiment, most of it under names that a user might choose."""
     named = {"a": cleaning, "b/cifar10_5_per_class": tasks, "c": phones, "d": costs, "e": errors, "f": warm}
     named |= {"g": learning, "h": seeds, "i": online, "j": discounts, "k": keras_tasks, "l": labels}
-    named |= {"m": difficulty, "n": speech, "o": compared, "p": schedules}
+    named |= {"m": difficulty, "n": speech, "o": compared, "p": schedules, "q": crossover}
     for place, make in named.items():
         with mock.patch.object(sys, "argv", [f"/somewhere/experiments/{make.__name__}.py", "--preset=quick"]):
             make(root / place)

@@ -39,6 +39,7 @@ CONTENTS = {  # directory: what its article must show
     "n": ("30.31", "our settings and the paper's"),
     "o": ("0.941", "against the number of trusted digits"),
     "p": ("0.1230", "while the learned one was learned"),
+    "q": ("| schedule | 3 | 100 | 87.5 | 87.5 | +0.00 (TPE) |", "95 % intervals"),
     "benchmark.txt": ("ms a step",),
 }  # fmt: skip
 ALLOWED = set(
@@ -57,7 +58,7 @@ def test_every_experiment_appears_with_tables_figures_and_settings(results):
             assert any(text in article for article in parsed.articles(place)), (place, text)
     assert len(parsed.articles("d")) == 2, "costs and slopes"
     assert "**" not in parsed.article("l"), "bold numbers"
-    assert len(parsed.all("img")) == 2 + 3 + 2 + 1 + 1 + 1 + 1 + 2 + 1 + 4 + 1 + (1 + 2 + 1 + 1)
+    assert len(parsed.all("img")) == 2 + 3 + 2 + 1 + 1 + 1 + 1 + 2 + 1 + 4 + 1 + 1 + (1 + 2 + 1 + 1)
     missing = "seconds, reverse, m = 22, h = 171: not run: needs about 9.0 GB"
     assert [e["text"] for e in parsed.all("li")].count(missing) == 1
 
@@ -142,7 +143,7 @@ def test_an_output_that_cannot_be_written_is_one_sentence(results):
 def test_the_binary_writes_the_page_or_one_sentence(results, tmp_path):
     good, bad = (run_binary("report", f"--results={root}") for root in (results, tmp_path / "absent"))
     assert good.code == 0, good.err[-2000:]
-    assert f"Written to {results / 'report.html'}: 23 results of 23 experiments." in good.out
+    assert f"Written to {results / 'report.html'}: 24 results of 24 experiments." in good.out
     assert (results / "report.html").exists()
     assert bad.code == 1
     assert "Traceback" not in bad.err

@@ -1,0 +1,1 @@
+"""From how many hypers on do hypergradients beat a search that takes as long?"""

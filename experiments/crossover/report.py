@@ -1,0 +1,118 @@
+"""The tables and the figure of the crossover."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from experiments.common.figures import add_grids
+from experiments.common.pool import Row
+from experiments.common.statistics import difference, interval
+from experiments.common.study import Caption, Study
+from experiments.common.tables import Table, column, distinct, where
+from experiments.crossover.experiment import PRESETS, UNTUNED, Config, compute, results, units
+from experiments.crossover.ways import CMA, LONGER, OURS, RANDOM, SHARED, TPE
+
+ORDER = (UNTUNED, LONGER, SHARED, RANDOM, TPE, CMA, OURS)
+SEARCHES = (SHARED, RANDOM, TPE, CMA)
+STYLES = {
+    UNTUNED: ("0.6", ":"), LONGER: ("0.6", "--"), SHARED: ("tab:brown", "-"), RANDOM: ("tab:blue", "-"),
+    TPE: ("tab:green", "-"), CMA: ("tab:purple", "-"), OURS: ("tab:red", "-"),
+}  # fmt: skip
+
+
+def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
+    """One for each reading, and what trainings took."""
+    return {
+        "table.md": accuracies(where(rows, reading="without compiling")),
+        "with_compiling.md": accuracies(where(rows, reading="with compiling")),
+        "trainings.md": trainings(where(rows, reading="without compiling", budget=max(config.budgets))),
+    }
+
+
+def accuracies(rows: Sequence[Row]) -> str:
+    """Mean test accuracies, and how far hypergradients are ahead of the best search, ± half a 95 % interval."""
+    shown = [way for way in ORDER if where(rows, way=way)]
+    made = Table("family", "hypers", "trainings", *shown, "ahead of the best search, points")
+    for family, n, budget in distinct(rows, "family", "n", "budget"):
+        scores = {way: accuracy(rows, family, n, budget, way) for way in shown}
+        cells = [f"{100 * scores[way].mean():.1f}" if len(scores[way]) else "-" for way in shown]
+        made.add(family, n, budget, *cells, ahead(scores))
+    return str(made)
+
+
+def accuracy(rows: Sequence[Row], family: str, n: int, budget: int, way: str) -> np.ndarray:
+    """One for each seed."""
+    return column(where(rows, family=family, n=n, budget=budget, way=way), "accuracy", "seed")
+
+
+def ahead(scores: dict[str, np.ndarray]) -> str:
+    """Hypergradients minus the search with the highest mean."""
+    searches = [way for way in SEARCHES if way in scores and len(scores[way])]
+    if OURS not in scores or not searches:
+        return "-"
+    best = max(searches, key=lambda way: scores[way].mean())
+    return f"{difference(scores[OURS], scores[best])} ({best})"
+
+
+def trainings(rows: Sequence[Row]) -> str:
+    """How many trainings each way had, and what compiling took."""
+    made = Table("family", "hypers", "way", "seconds of a training", "trainings", "seconds for compiling")
+    for family, n in distinct(rows, "family", "n"):
+        for way in ORDER:
+            chosen = where(rows, family=family, n=n, way=way)
+            if chosen and way != UNTUNED:
+                means = [np.mean(column(chosen, key)) for key in ("plain", "trainings", "compiling")]
+                made.add(family, n, way, f"{means[0]:.2f}", f"{means[1]:.0f}", f"{means[2]:.1f}")
+    return str(made)
+
+
+def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
+    """Test accuracy by the number of hypers: a row for each family, a column for each budget."""
+    shown, budgets = where(rows, reading="without compiling"), sorted(config.budgets)
+    kinds = distinct(shown, "family")
+    size = (3.6 * len(budgets) + 1.4, 2.7 * len(kinds) + 0.5)
+    figure, axes = plt.subplots(
+        len(kinds), len(budgets), figsize=size, layout="constrained", squeeze=False, sharex=True, sharey="row"
+    )
+    add_grids(axes.flat)
+    for line, family in zip(axes, kinds, strict=True):
+        for axis, budget in zip(line, budgets, strict=True):
+            for way in ORDER:
+                _draw(axis, where(shown, family=family, budget=budget, way=way), way)
+            axis.set(xscale="log", title=f"{family}, {budget} trainings")
+        line[0].set_ylabel("test accuracy, %")
+    for axis in axes[-1]:
+        axis.set_xlabel("hypers")
+    figure.legend(*axes[0, -1].get_legend_handles_labels(), loc="outside right upper", fontsize="small")
+    return {"crossover": figure}
+
+
+def _draw(axis: plt.Axes, rows: Sequence[Row], way: str) -> None:
+    counts = sorted(distinct(rows, "n"))
+    intervals = [interval(100 * column(where(rows, n=n), "accuracy")) for n in counts]
+    means, halves = np.array([i.mean for i in intervals]), np.nan_to_num([i.half for i in intervals])
+    colour, line = STYLES[way]
+    axis.plot(counts, means, line, color=colour, label=way, marker="o" if way == OURS else None, markersize=3)
+    axis.fill_between(counts, means - halves, means + halves, color=colour, alpha=0.12, linewidth=0)
+
+
+STUDY = Study(
+    "crossover",
+    "From how many hypers on does a gradient pay?",
+    "Hypergradients, searches and plain training, given the same time, for 1 to 1,000 hypers.",
+    Config, PRESETS, units, compute, tables, figures,
+    {
+        "table.md": Caption("Test accuracy in the time of so many trainings, compiling left out"),
+        "with_compiling.md": Caption("The same with compiling"),
+        "trainings.md": Caption("Trainings in the longest time, and seconds"),
+        "crossover.png": Caption("Test accuracy by the number of hypers, with 95 % intervals"),
+    },
+    results,
+    timing=("plain", "compiling", "seconds"),
+    preset_help="full: four families, 1 to 1,000 hypers, five seeds; quick: one family, up to 100 hypers, ten trainings.",
+    workers=2,
+)  # fmt: skip

@@ -1,0 +1,171 @@
+"""Ways to choose hypers. Each trains again and again, and tells after every training how long it took and how good it is.
+
+The first training of every way is the untuned one. What a way has found is the training with the lowest validation loss so
+far; its test score is what counts.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+import rfho2 as rf
+from experiments.common.networks import tanh_logits
+from experiments.crossover.families import HYPER, Range, Task
+from rfho2.core import loops
+
+OURS, TPE, CMA, RANDOM, SHARED, LONGER = "hypergradients", "TPE", "CMA-ES", "random search", "one shared hyper", "longer"
+WAYS = (OURS, TPE, CMA, RANDOM, SHARED, LONGER)
+SEPARABLE = 100  # hypers from which on CMA-ES learns variances, and no covariances
+
+
+class Trained(NamedTuple):
+    """One training.
+
+    Attributes:
+      seconds: the processor's time of this process since the way began.
+      validation: the loss by which a way chooses.
+      test_loss, accuracy: on the test examples.
+    """
+
+    seconds: float
+    validation: float
+    test_loss: float
+    accuracy: float
+
+
+class Settings(NamedTuple):
+    """Of hypergradients: how far a hyper moves in an update, relative to its interval or its value; and Adam's betas."""
+
+    rate: float
+    log_rate: float
+    beta_1: float = 0.5
+    beta_2: float = 0.9
+
+
+class Judge:
+    """Measures trained params, off the clock."""
+
+    def __init__(self, task: Task):
+        term = task.problem.terms([HYPER])[0]
+
+        @tf.function(autograph=False, jit_compile=True)
+        def scores(params: rf.Nest) -> tf.Tensor:
+            x, y = task.test
+            hits = tf.cast(tf.argmax(tanh_logits(params, x), 1, tf.int32) == y, tf.float32)
+            validation = term.fn(params, {}, term.batch(tf.constant(0)))
+            return tf.stack([validation, term.fn(params, {}, task.test), tf.reduce_mean(hits)])
+
+        scores(task.params)
+        self._scores, self._began = scores, time.process_time()
+
+    def __call__(self, params: rf.Nest) -> Trained:
+        """What the training that ended with these params took, since the judge was made, and its scores."""
+        for leaf in tf.nest.flatten(params):
+            leaf.numpy()
+        now = time.process_time()
+        scores = self._scores(params).numpy().tolist()
+        trained = Trained(now - self._began, *scores)
+        self._began += time.process_time() - now
+        return trained
+
+
+def run(way: str, task: Task, n: int, seed: int, budget: float, settings: Settings) -> list[Trained]:
+    """The trainings of a way, at least two, until they have taken `budget` seconds, without compiling."""
+    ways = {OURS: by_hypergradients(task, n, settings), LONGER: longer(task, n)}
+    done: list[Trained] = []
+    for trained in ways.get(way) or searched(task, n, way, seed):
+        done.append(trained)
+        if len(done) > 1 and trained.seconds - compiling(done) >= budget:
+            break
+    return done
+
+
+def compiling(trained: list[Trained]) -> float:
+    """The seconds by which the first training took longer than the second one."""
+    if len(trained) < 2:
+        return 0.0
+    return max(0.0, 2 * trained[0].seconds - trained[1].seconds)
+
+
+def plain_seconds(task: Task, n: int) -> float:
+    """What a training takes: the median of three, after the first."""
+    train, judge = training(task), Judge(task)
+    ends = [judge(train(untuned(task.range, n))).seconds for _ in range(4)]
+    return float(np.median(np.diff(ends)))
+
+
+def training(task: Task) -> Callable[[np.ndarray], rf.Nest]:
+    """hypers -> trained params."""
+    problem = task.problem
+
+    @tf.function(autograph=False, jit_compile=True)
+    def train(hypers: tf.Tensor) -> rf.Nest:
+        return problem.dynamics.params(problem.train(task.params, {HYPER: hypers}))
+
+    return lambda hypers: train(tf.constant(hypers, tf.float32))
+
+
+def untuned(hypers: Range, n: int) -> np.ndarray:
+    """What every way tries first."""
+    return np.full(n, hypers.untuned, np.float32)
+
+
+def searched(task: Task, n: int, way: str, seed: int) -> Iterator[Trained]:
+    """Trials of Optuna's samplers; one number takes the place of all hypers where they share it."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore", module="optuna")  # that where CMA-ES begins may become another argument
+    names = ["h0"] if way == SHARED else [f"h{i}" for i in range(n)]
+    start = dict.fromkeys(names, task.range.untuned)
+    samplers = {
+        RANDOM: lambda: optuna.samplers.RandomSampler(seed=seed),
+        CMA: lambda: optuna.samplers.CmaEsSampler(x0=start, seed=seed, use_separable_cma=n >= SEPARABLE),
+    }
+    sampler = samplers.get(way, lambda: optuna.samplers.TPESampler(seed=seed))()
+    train, judge = training(task), Judge(task)
+    study = optuna.create_study(sampler=sampler)
+    study.enqueue_trial(start)
+    while True:
+        trial = study.ask()
+        values = [trial.suggest_float(name, task.range.low, task.range.high, log=task.range.log) for name in names]
+        trained = judge(train(np.broadcast_to(values, n)))
+        finite = np.isfinite(trained.validation)
+        study.tell(trial, trained.validation if finite else float(np.finfo(np.float32).max))
+        yield trained
+
+
+def by_hypergradients(task: Task, n: int, settings: Settings) -> Iterator[Trained]:
+    """Reverse-HG, or Forward-HG for one hyper: each hyper-iteration is a whole training, from the same params."""
+    low, high, log, _ = task.range
+    update = rf.projected_adam(
+        settings.log_rate if log else settings.rate * (high - low), {HYPER: rf.Box(low, high)},
+        settings.beta_1, settings.beta_2, log_scale=[HYPER] if log else [],
+    )  # fmt: skip
+    judge, engine = Judge(task), rf.forward(task.problem) if n == 1 else rf.reverse(task.problem)
+    hypers = {HYPER: tf.constant(untuned(task.range, n))}
+    moments = update.init(hypers)
+    while True:
+        hypergradient = engine(task.params, hypers)
+        yield judge(task.problem.dynamics.params(hypergradient.state))
+        hypers, moments = update.update(hypergradient.grads, moments, hypers)
+
+
+def longer(task: Task, n: int) -> Iterator[Trained]:
+    """One training with the untuned hypers, which goes on."""
+    problem, hypers = task.problem, {HYPER: tf.constant(untuned(task.range, n))}
+    judge, state, t = Judge(task), problem.dynamics.init(task.params, hypers), tf.constant(0)
+    go_on = tf.function(
+        lambda state, t: loops.fold(lambda s, t: problem.step(s, hypers, t), state, t, problem.steps),
+        autograph=False,
+        jit_compile=True,
+    )
+    while True:
+        state, t = go_on(state, t), t + problem.steps
+        yield judge(problem.dynamics.params(state))
