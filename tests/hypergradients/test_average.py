@@ -85,6 +85,16 @@ def test_episodes_may_share_their_params(together):
     assert_near(shared.state, each[-1].state)
 
 
+def test_the_batches_of_an_implicit_method_belong_to_the_episodes():
+    loss = lambda w, hypers, c: 0.5 * w**2 + 0.5 * c * (w - hypers["a"]) ** 2  # noqa: E731
+    toy = rf.Problem(rf.gradient_descent(loss, 0.3), lambda w, h, b: w**2, 40, lambda t: tf.ones([], tf.float64))
+    implicit = rf.implicit(toy, batches=lambda t, k: 1.0 + tf.cast(k, tf.float64), jit_compile=False)
+    arguments = tf.ones([], tf.float64), {"a": tf.constant(1.1, tf.float64)}
+    each = [implicit(*arguments, k).grads for k in range(2)]
+    assert abs(each[0]["a"] - each[1]["a"]) > 0.1
+    assert_near(rf.average(implicit, 2, together=True)(*arguments).grads, mean_of(each))
+
+
 def mean_of(results):
     return tf.nest.map_structure(lambda *x: sum(x) / len(x), *results)
 

@@ -15,6 +15,8 @@ def test_right_problems_pass(optimiser):
     assert check.ok, str(check)
     assert {row.hyper for row in check.table} == {*OPTIMISERS[optimiser][1], "curvature"}
     assert all(row.error <= 1e-6 for row in check.table)
+    assert {row.direction[:1] for row in check.table if row.hyper == "curvature"} == {"["}, "one of its entries"
+    assert {row.direction for row in check.table if row.hyper == "learning_rate"} == {""}
     text = str(check)
     assert [word in text for word in ("reverse", "forward", "difference", "learning_rate", "curvature", "ok")] == [True] * 6
 
@@ -145,6 +147,7 @@ def test_large_arrays_are_checked_along_random_directions():
     problem = rf.Problem(rf.gradient_descent(loss, 0.1), lambda w, h, b: tf.reduce_sum(w**2), 2)
     check = rf.check_hypergradient(problem, tf.ones(5000, tf.float64), {"a": np.linspace(0.1, 1, 5000)})
     assert check.ok, str(check)
+    assert "a, direction " in str(check)
 
 
 def test_differences_of_a_chaotic_training_are_said_to_be_doubtful():
