@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -149,6 +151,71 @@ def test_an_interrupted_build_leaves_nothing(breakable_corpus, tmp_path, monkeyp
     with pytest.raises((KeyboardInterrupt, DataError)):
         load(breakable_corpus, cache_dir=tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+FAULTS = """
+import errno, os, sys, warnings
+from pathlib import Path
+import numpy as np
+from data.errors import DataError
+from data.speech import cache
+
+place, rows = Path(sys.argv[1]), np.arange(12, dtype=np.float32).reshape(4, 3)
+fault, left = None, 0
+
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+def hook(event, arguments):
+    global left
+    if not fault or event not in ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir"):
+        return
+    takes_space = event in ("os.rename", "os.mkdir") or (event == "open" and arguments[2] & WRITES)
+    if str(place) in str(arguments[0]) and (takes_space or fault == "kill"):
+        left -= 1
+        if left == 0 and fault == "kill":
+            os._exit(9)
+        if left == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+def make():
+    stored = cache.cached(place / "entry", 3, lambda write: (write(rows), ({"states": np.arange(4)}, ["a note"]))[1])
+    assert np.array_equal(stored.features, rows) and np.array_equal(stored.arrays["states"], np.arange(4))
+
+def fails(number, kind):
+    global fault, left
+    process = os.fork()
+    if process == 0:
+        fault, left = kind, number
+        try:
+            make()
+        except DataError:
+            os._exit(1)
+        os._exit(0 if left > 0 else 2)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+sys.addaudithook(hook)
+warnings.simplefilter("error")  # that an entry is broken
+for kind in ("ENOSPC", "kill"):
+    number, code = 1, None
+    while code != 0:
+        code = fails(number, kind)
+        assert code in {"ENOSPC": (0, 1, 2), "kill": (0, 9)}[kind], (kind, number, code)
+        make()
+        assert kind == "kill" or code == 2 or [path.name for path in place.iterdir()] == ["entry"], list(place.iterdir())
+        for path in sorted(place.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        number += 1
+    print(kind, number - 2)
+"""
+
+
+def test_every_file_operation_of_a_build_fails_once_by_an_error_or_a_kill(tmp_path):
+    command = [sys.executable, "-c", FAULTS, str(tmp_path)]
+    run = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr[-2000:]
+    counts = {kind: int(count) for kind, count in map(str.split, run.stdout.splitlines())}
+    assert min(counts.values()) >= 8
+    assert counts.keys() == {"ENOSPC", "kill"}
 
 
 @pytest.mark.usefixtures("strict")
