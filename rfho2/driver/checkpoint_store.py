@@ -26,6 +26,7 @@ from rfho2.core.types import Nest
 from rfho2.core.warn import warn
 from rfho2.driver import history, manifest
 
+HASH = re.compile("[0-9a-f]{16}")
 GRAPH = "graph of "  # prefix of the parts of a fingerprint that depend on the versions of TensorFlow and Keras
 PLACE = re.compile(r"ckpt-\d{8}")
 DRAFT = ".draft-"
@@ -169,16 +170,23 @@ class Store:
         if not same_versions:
             different = [key for key in different if not key.startswith(GRAPH)]  # the warning below covers them
         if different:
-            pairs = "; ".join(f"{key}: {saved.get(key)!s:.300} there, {now.get(key)!s:.300} now" for key in different)
+            differences = "; ".join(_difference(key, saved.get(key), now.get(key)) for key in different)
             raise ValueError(
-                f"checkpoint_dir: {place} belongs to another problem ({pairs}). Nothing was changed. Use another directory, "
-                f"or remove this one."
+                f"checkpoint_dir: {place} belongs to another problem ({differences}). Nothing was changed. Use another "
+                f"directory, or remove this one."
             )
         if not same_versions:
             warn(
                 f"checkpoint {place} was written with {record.get('versions')}; this is {versions()}. Results may differ in "
                 f"the last digits."
             )
+
+
+def _difference(key: str, there: Any, now: Any) -> str:
+    """What differs, with both values unless they are hashes, which say nothing to a reader."""
+    if any(isinstance(value, str) and HASH.fullmatch(value) for value in (there, now)):
+        return f"{key}: changed"
+    return f"{key}: {there!s:.300} there, {now!s:.300} now"
 
 
 def _numbers(leaves: list[Any]) -> list[int]:

@@ -36,6 +36,10 @@ MISTAKES = {
     ),
     "no validation data": (lambda: rf.tune(network(), SPARSE, TRAIN), "validation is None; pass arrays"),
     "no training data": (lambda: rf.tune(network(), SPARSE, validation=VALID), "train is None; pass arrays"),
+    "a batch of more examples than there are": (
+        lambda: tuner().fit(*TRAIN, VALID, batch_size=10_000),
+        f"batch_size is 10000, but there are only {len(TRAIN[0])} training examples",
+    ),
     "labels that are text": (lambda: fit(tuner(), X, np.array(["cat", "dog"] * 120)), "labels such as .*'cat'.*np.unique"),
     "labels of another width": (lambda: regression(y=X[:, :2]), r"a label has shape \[2\] and an output \[1\]"),
     "nothing to regularise": (lambda: fit(tuner(hypers=["regularization"])), "'regularization' multiplies .* has none"),

@@ -109,7 +109,9 @@ def of_arrays(examples: Examples, order: Order, class_weight: ClassWeight, featu
             raise ValueError("class_weight and sample_weight are both given; multiply them, and pass one sample_weight.")
         examples = (*examples, datasets.weights_of_classes(examples[1], class_weight))
     number = len(nest.flatten(examples)[0])
-    size = errors.check_count("batch_size", order.batch_size, most=number)
+    size = errors.check_count("batch_size", order.batch_size)
+    if size > number:
+        raise ValueError(f"batch_size is {size}, but there are only {number} training examples; pass at most {number}.")
     requested = order.steps_per_epoch
     steps = number // size if requested is None else errors.check_count("steps_per_epoch", requested)
     make = batches.shuffled(examples, size, order.seed) if order.shuffle else _in_order(examples, size)
