@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.driver import checkpoint_store
+from rfho2.driver import checkpoint_store, manifest
 from rfho2.driver.checkpoint_store import Store
 from tests.support.checkpoints import (
     TOTAL,
@@ -158,6 +158,24 @@ def test_a_leaf_that_occurs_twice_is_stored_once_even_as_a_copy(tmp_path):
     arrays, _ = store.load(dict.fromkeys(saved, 0))
     for name, values in saved.items():
         assert np.asarray(arrays[name]).tobytes() == values.tobytes(), name
+
+
+class Executed:
+    """Would be called by whoever unpickles it."""
+
+    def __reduce__(self):
+        return pytest.fail, ("a pickle in a checkpoint was read",)
+
+
+def test_pickles_in_a_checkpoint_are_not_read(tmp_path):
+    store = Store(tmp_path, {})
+    store.save(1, [tf.ones(2)], {"history": []})
+    place = checkpoint(tmp_path, 1)
+    np.savez(place / "arrays.npz", **{"0": np.array([Executed()], object)})
+    (place / "manifest.sha256").unlink()
+    manifest.write(place, {})  # as a sender of wrong checkpoints would
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        store.load([0])
 
 
 @pytest.mark.parametrize("resume", [True, False])
