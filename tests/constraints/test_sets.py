@@ -194,7 +194,7 @@ def test_projection_of_zeros_is_the_feasible_point_nearest_to_zero(constraint, d
         rf.BoxL1Ball(1.0, 0.0, 0.0),
         rf.Simplex(0.0),
         rf.Box(0.0, 0.0),
-    ],  # fmt: skip
+    ],
     ids=repr,
 )
 @pytest.mark.parametrize("y", [[3.0, -1.0, 0.0], [0.0, 0.0], [-2.0], [1e30, 1e30]], ids=str)
