@@ -1,1 +1,1 @@
-"""From how many hypers on do hypergradients beat a search that takes as long?"""
+"""How many hypers does it take for hypergradients to beat a search that takes as long?"""

@@ -1,4 +1,4 @@
-"""From how many hypers on do hypergradients beat a search that takes as long? Four families of problems, 1 to 1,000 hypers.
+"""How many hypers does it take for hypergradients to beat a search that takes as long? Four families, 1 to 1,000 hypers.
 
 python -m experiments.crossover --preset=quick
 python -m experiments.crossover --workers=2

@@ -1,4 +1,4 @@
-"""Runs every way on every family for the time of 100 trainings, and reads off what it has found.
+"""Runs every method on every family for the time of 100 trainings, and reads off what it has found.
 
 The protocol, fixed before the run, is in docs/experiments/crossover.md.
 """
@@ -15,8 +15,8 @@ import numpy as np
 from experiments.common.config import described, setting
 from experiments.common.pool import Row
 from experiments.common.tables import where
-from experiments.crossover import families, ways
-from experiments.crossover.ways import CMA, LONGER, SHARED, TPE, WAYS, Settings, Trained
+from experiments.crossover import families, methods
+from experiments.crossover.methods import CMA, LONGER, METHODS, SHARED, TPE, Settings, Trained
 
 UNTUNED = "untuned"
 NAMES = tuple(families.FAMILIES)
@@ -29,7 +29,7 @@ class Config:
 
     families: tuple[str, ...] = setting(NAMES, "Families of problems.", choices=NAMES)
     hypers: tuple[int, ...] = setting((1, 3, 10, 30, 100, 1_000), "Numbers of hypers.", at_least=1)
-    ways: tuple[str, ...] = setting(WAYS, "Ways to choose them.", choices=WAYS)
+    methods: tuple[str, ...] = setting(METHODS, "Methods to choose them.", choices=METHODS)
     seeds: tuple[int, ...] = setting((0, 1, 2, 3, 4), "Splits of the examples.", at_least=0)
     budgets: tuple[int, ...] = setting((10, 30, 100), "When to read off, in trainings; the last ends a run.", at_least=2)
     rate: float = setting(0.6, "Change of a weight in an update of hypergradients.", at_least=0.0)
@@ -47,50 +47,50 @@ class Unit(NamedTuple):
     family: str
     n: int
     seed: int
-    way: str
+    method: str
 
     @property
     def name(self) -> str:
         """Identifies the unit."""
-        settings = described(self.config, "families", "hypers", "ways", "seeds")
-        return f"{self.family}, {self.n} hypers, seed {self.seed}, {self.way}; {settings}"
+        settings = described(self.config, "families", "hypers", "methods", "seeds")
+        return f"{self.family}, {self.n} hypers, seed {self.seed}, {self.method}; {settings}"
 
 
 def units(config: Config, rows: Sequence[Row]) -> list[Unit]:
     """All that differ: one shared hyper and longer training are the same for any number of hypers if the data are."""
 
-    def differs(family: str, n: int, way: str) -> bool:
+    def differs(family: str, n: int, method: str) -> bool:
         if n == min(config.hypers):
-            return way not in ((CMA, SHARED) if n == 1 else ())
-        return way not in (SHARED, LONGER) or family in ON_N
+            return method not in ((CMA, SHARED) if n == 1 else ())
+        return method not in (SHARED, LONGER) or family in ON_N
 
     return [
-        Unit(config, family, n, seed, way)
+        Unit(config, family, n, seed, method)
         for seed in config.seeds
         for family in config.families
         for n in config.hypers
-        for way in config.ways
-        if differs(family, n, way)
+        for method in config.methods
+        if differs(family, n, method)
     ]
 
 
 def compute(unit: Unit, output: Path) -> Row:
-    """Runs a way until its time is over."""
+    """Runs a method until its time is over."""
     config = unit.config
     data = families.JUDGED[unit.family]
     if config.development:
         data = families.CIFAR if data == families.DIGITS else families.DIGITS
     task = families.FAMILIES[unit.family](data, unit.n, unit.seed)
-    plain = ways.plain_seconds(task, unit.n)
+    plain = methods.plain_seconds(task, unit.n)
     settings = Settings(config.rate, config.log_rate)
-    trained = ways.run(unit.way, task, unit.n, unit.seed, max(config.budgets) * plain, settings)
-    compiling = ways.compiling(trained)
+    trained = methods.run(unit.method, task, unit.n, unit.seed, max(config.budgets) * plain, settings)
+    compiling = methods.compiling(trained)
     return {
         "unit": unit.name,
         "family": unit.family,
         "n": unit.n,
         "seed": unit.seed,
-        "way": unit.way,
+        "method": unit.method,
         "plain": plain,
         "compiling": compiling,
         "untuned": trained[0]._asdict(),
@@ -107,18 +107,18 @@ def found(trained: Sequence[Trained], seconds: float) -> Row:
 
 
 def results(config: Config, rows: Sequence[Row]) -> list[Row]:
-    """A row for each family, number of hypers, way, seed, budget and reading."""
+    """A row for each family, number of hypers, method, seed, budget and reading."""
     made = []
     for row in rows:
         for reading in ("without compiling", "with compiling"):
             for budget, best in row[reading].items():
-                key = {name: row[name] for name in ("family", "n", "seed", "way", "plain", "compiling")}
+                key = {name: row[name] for name in ("family", "n", "seed", "method", "plain", "compiling")}
                 made.append(key | best | {"reading": reading, "budget": int(budget)})
     made += [
-        row | {"way": UNTUNED} | start["untuned"]
+        row | {"method": UNTUNED} | start["untuned"]
         for start in rows
-        for row in where(made, family=start["family"], n=start["n"], seed=start["seed"], way=start["way"])
-        if start["way"] == config.ways[0]
+        for row in where(made, family=start["family"], n=start["n"], seed=start["seed"], method=start["method"])
+        if start["method"] == config.methods[0]
     ]
     return made + _shared(config, made)
 
@@ -128,10 +128,10 @@ def _shared(config: Config, rows: Sequence[Row]) -> list[Row]:
     least = min(config.hypers)
     same: list[Row] = []
     for family in config.families:
-        alone = where(rows, family=family, n=least, way=TPE) if least == 1 else []
-        same += [row | {"way": SHARED} for row in alone]
+        alone = where(rows, family=family, n=least, method=TPE) if least == 1 else []
+        same += [row | {"method": SHARED} for row in alone]
         if family not in ON_N:
             of_least = [row for row in [*rows, *same] if row["family"] == family and row["n"] == least]
-            copied = [row for row in of_least if row["way"] in (SHARED, LONGER)]
+            copied = [row for row in of_least if row["method"] in (SHARED, LONGER)]
             same += [row | {"n": n} for row in copied for n in config.hypers if n != least]
     return same

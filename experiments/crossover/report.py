@@ -14,7 +14,7 @@ from experiments.common.statistics import difference, interval
 from experiments.common.study import Caption, Study
 from experiments.common.tables import Table, column, distinct, where
 from experiments.crossover.experiment import PRESETS, UNTUNED, Config, compute, results, units
-from experiments.crossover.ways import CMA, LONGER, OURS, RANDOM, SHARED, TPE
+from experiments.crossover.methods import CMA, LONGER, OURS, RANDOM, SHARED, TPE
 
 ORDER = (UNTUNED, LONGER, SHARED, RANDOM, TPE, CMA, OURS)
 SEARCHES = (SHARED, RANDOM, TPE, CMA)
@@ -35,38 +35,38 @@ def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
 
 def accuracies(rows: Sequence[Row]) -> str:
     """Mean test accuracies, and how far hypergradients are ahead of the best search, ± half a 95 % interval."""
-    shown = [way for way in ORDER if where(rows, way=way)]
+    shown = [method for method in ORDER if where(rows, method=method)]
     made = Table("family", "hypers", "trainings", *shown, "ahead of the best search, points")
     for family, n, budget in distinct(rows, "family", "n", "budget"):
-        scores = {way: accuracy(rows, family, n, budget, way) for way in shown}
-        cells = [f"{100 * scores[way].mean():.1f}" if len(scores[way]) else "-" for way in shown]
+        scores = {method: accuracy(rows, family, n, budget, method) for method in shown}
+        cells = [f"{100 * scores[method].mean():.1f}" if len(scores[method]) else "-" for method in shown]
         made.add(family, n, budget, *cells, ahead(scores))
     return str(made)
 
 
-def accuracy(rows: Sequence[Row], family: str, n: int, budget: int, way: str) -> np.ndarray:
+def accuracy(rows: Sequence[Row], family: str, n: int, budget: int, method: str) -> np.ndarray:
     """One for each seed."""
-    return column(where(rows, family=family, n=n, budget=budget, way=way), "accuracy", "seed")
+    return column(where(rows, family=family, n=n, budget=budget, method=method), "accuracy", "seed")
 
 
 def ahead(scores: dict[str, np.ndarray]) -> str:
     """Hypergradients minus the search with the highest mean."""
-    searches = [way for way in SEARCHES if way in scores and len(scores[way])]
+    searches = [method for method in SEARCHES if method in scores and len(scores[method])]
     if OURS not in scores or not searches:
         return "-"
-    best = max(searches, key=lambda way: scores[way].mean())
+    best = max(searches, key=lambda method: scores[method].mean())
     return f"{difference(scores[OURS], scores[best])} ({best})"
 
 
 def trainings(rows: Sequence[Row]) -> str:
-    """How many trainings each way had, and what compiling took."""
-    made = Table("family", "hypers", "way", "seconds of a training", "trainings", "seconds for compiling")
+    """How many trainings each method had, and what compiling took."""
+    made = Table("family", "hypers", "method", "seconds of a training", "trainings", "seconds for compiling")
     for family, n in distinct(rows, "family", "n"):
-        for way in ORDER:
-            chosen = where(rows, family=family, n=n, way=way)
-            if chosen and way != UNTUNED:
+        for method in ORDER:
+            chosen = where(rows, family=family, n=n, method=method)
+            if chosen and method != UNTUNED:
                 means = [np.mean(column(chosen, key)) for key in ("plain", "trainings", "compiling")]
-                made.add(family, n, way, f"{means[0]:.2f}", f"{means[1]:.0f}", f"{means[2]:.1f}")
+                made.add(family, n, method, f"{means[0]:.2f}", f"{means[1]:.0f}", f"{means[2]:.1f}")
     return str(made)
 
 
@@ -81,8 +81,8 @@ def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
     add_grids(axes.flat)
     for line, family in zip(axes, kinds, strict=True):
         for axis, budget in zip(line, budgets, strict=True):
-            for way in ORDER:
-                _draw(axis, where(shown, family=family, budget=budget, way=way), way)
+            for method in ORDER:
+                _draw(axis, where(shown, family=family, budget=budget, method=method), method)
             axis.set(xscale="log", title=f"{family}, {budget} trainings")
         line[0].set_ylabel("test accuracy, %")
     for axis in axes[-1]:
@@ -91,18 +91,18 @@ def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
     return {"crossover": figure}
 
 
-def _draw(axis: plt.Axes, rows: Sequence[Row], way: str) -> None:
+def _draw(axis: plt.Axes, rows: Sequence[Row], method: str) -> None:
     counts = sorted(distinct(rows, "n"))
     intervals = [interval(100 * column(where(rows, n=n), "accuracy")) for n in counts]
     means, halves = np.array([i.mean for i in intervals]), np.nan_to_num([i.half for i in intervals])
-    colour, line = STYLES[way]
-    axis.plot(counts, means, line, color=colour, label=way, marker="o" if way == OURS else None, markersize=3)
+    colour, line = STYLES[method]
+    axis.plot(counts, means, line, color=colour, label=method, marker="o" if method == OURS else None, markersize=3)
     axis.fill_between(counts, means - halves, means + halves, color=colour, alpha=0.12, linewidth=0)
 
 
 STUDY = Study(
     "crossover",
-    "From how many hypers on does a gradient pay?",
+    "How many hypers does it take for a gradient to pay off?",
     "Hypergradients, searches and plain training, given the same time, for 1 to 1,000 hypers.",
     Config, PRESETS, units, compute, tables, figures,
     {

@@ -303,7 +303,7 @@ def crossover(directory):
     """Hypergradients and a search."""
     row = {"family": "schedule", "n": 3, "seed": 0, "plain": 0.5, "compiling": 5.0, "trainings": 9, "accuracy": 0.875}
     row |= {"reading": "without compiling", "budget": 100}
-    rows = [row | {"way": way} for way in ("TPE", "hypergradients")]
+    rows = [row | {"method": method} for method in ("TPE", "hypergradients")]
     texts = {"table.md": crossover_report.accuracies(rows), "trainings.md": crossover_report.trainings(rows)}
     texts["with_compiling.md"] = texts["table.md"]
     fill(directory, "crossover", crossover_experiment.Config(), rows, {}, texts, ["crossover"])

@@ -1,13 +1,13 @@
-"""Ways to choose hypers in the same time: what is read off, what is the same for any number of hypers, the families."""
+"""Methods to choose hypers in the same time: what is read off, what is the same for any number of hypers, the families."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from experiments.crossover import experiment, families, report, ways
+from experiments.crossover import experiment, families, methods, report
 from experiments.crossover.experiment import PRESETS, UNTUNED, Config
-from experiments.crossover.ways import CMA, LONGER, OURS, SHARED, TPE, WAYS, Settings, Trained
+from experiments.crossover.methods import CMA, LONGER, METHODS, OURS, SHARED, TPE, Settings, Trained
 
 
 def trained(*ends_and_losses):
@@ -16,7 +16,7 @@ def trained(*ends_and_losses):
 
 def test_what_is_found_is_the_best_validation_loss_in_time():
     runs = trained((5.0, 0.5), (6.0, 0.3), (7.0, np.nan), (8.0, 0.4), (9.0, 0.1))
-    assert ways.compiling(runs) == 4.0
+    assert methods.compiling(runs) == 4.0
     best = experiment.found(runs, 8.5)
     assert (best["validation"], best["test_loss"], best["trainings"]) == (0.3, 0.6, 4)
     assert experiment.found(runs, 1.0)["validation"] == 0.5, "the untuned training is always there"
@@ -25,20 +25,21 @@ def test_what_is_found_is_the_best_validation_loss_in_time():
 def test_units_that_would_be_the_same_are_computed_once_and_shown_everywhere():
     config = Config(("schedule", "source weights"), (1, 10), seeds=(0,), budgets=(10,))
     units = experiment.units(config, [])
-    names = {(unit.family, unit.n, unit.way) for unit in units}
+    names = {(unit.family, unit.n, unit.method) for unit in units}
     assert len(names) == len(units)
     assert ("schedule", 10, LONGER) not in names
     assert ("source weights", 10, LONGER) in names
-    assert not any(way == CMA for _, n, way in names if n == 1)
+    assert not any(method == CMA for _, n, method in names if n == 1)
     score = trained((1.0, 0.5))[0]._asdict() | {"trainings": 1}
     readings = {reading: {"10": score} for reading in ("without compiling", "with compiling")}
     rows = [
-        {"family": u.family, "n": u.n, "seed": 0, "way": u.way, "plain": 1.0, "compiling": 0.0, "untuned": score} | readings
+        {"family": u.family, "n": u.n, "seed": 0, "method": u.method, "plain": 1.0, "compiling": 0.0, "untuned": score}
+        | readings
         for u in units
     ]
     results = experiment.results(config, rows)
-    shown = [(r["family"], r["n"], r["way"]) for r in results if r["reading"] == "with compiling"]
-    everything = {(f, n, way) for f in config.families for n in (1, 10) for way in (*WAYS, UNTUNED)}
+    shown = [(r["family"], r["n"], r["method"]) for r in results if r["reading"] == "with compiling"]
+    everything = {(f, n, method) for f in config.families for n in (1, 10) for method in (*METHODS, UNTUNED)}
     assert set(shown) == everything - {(f, 1, CMA) for f in config.families}
     assert len(shown) == len(set(shown))
     assert f"| schedule | 10 | 10 |{' 50.0 |' * 7} +0.00 ({SHARED}) |" in report.tables(config, results, None)["table.md"]
@@ -59,12 +60,14 @@ def test_the_hypers_of_a_family_act_and_have_the_right_derivatives(name):
 @pytest.mark.slow
 def test_ways_begin_untuned_keep_to_their_time_and_hypergradients_get_somewhere():
     task = families.group_penalties(families.CIFAR, 30, 100)
-    seconds = ways.plain_seconds(task, 30)
-    done = {way: ways.run(way, task, 30, 0, 12 * seconds, Settings(0.6, 1.0)) for way in (OURS, TPE, SHARED, LONGER)}
+    seconds = methods.plain_seconds(task, 30)
+    done = {
+        method: methods.run(method, task, 30, 0, 12 * seconds, Settings(0.6, 1.0)) for method in (OURS, TPE, SHARED, LONGER)
+    }
     starts = [runs[0].validation for runs in done.values()]
     np.testing.assert_allclose(starts, starts[0], rtol=1e-4)
     for runs in done.values():
-        assert runs[-2].seconds - ways.compiling(runs) < 12 * seconds
+        assert runs[-2].seconds - methods.compiling(runs) < 12 * seconds
     assert min(one.validation for one in done[OURS]) < min(one.validation for one in done[LONGER])
 
 

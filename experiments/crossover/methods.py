@@ -1,7 +1,7 @@
-"""Ways to choose hypers. Each trains again and again, and tells after every training how long it took and how good it is.
+"""Methods to choose hypers. Each trains again and again, and tells after every training how long it took and how good it is.
 
-The first training of every way is the untuned one. What a way has found is the training with the lowest validation loss so
-far; its test score is what counts.
+The first training of every method is the untuned one. What a method has found is the training with the lowest validation
+loss so far; its test score is what counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from experiments.crossover.families import HYPER, Range, Task
 from rfho2.core import loops
 
 OURS, TPE, CMA, RANDOM, SHARED, LONGER = "hypergradients", "TPE", "CMA-ES", "random search", "one shared hyper", "longer"
-WAYS = (OURS, TPE, CMA, RANDOM, SHARED, LONGER)
+METHODS = (OURS, TPE, CMA, RANDOM, SHARED, LONGER)
 SEPARABLE = 100  # hypers from which on CMA-ES learns variances, and no covariances
 
 
@@ -28,8 +28,8 @@ class Trained(NamedTuple):
     """One training.
 
     Attributes:
-      seconds: the processor's time of this process since the way began.
-      validation: the loss by which a way chooses.
+      seconds: the processor's time of this process since the method began.
+      validation: the loss by which a method chooses.
       test_loss, accuracy: on the test examples.
     """
 
@@ -75,11 +75,11 @@ class Judge:
         return trained
 
 
-def run(way: str, task: Task, n: int, seed: int, budget: float, settings: Settings) -> list[Trained]:
-    """The trainings of a way, at least two, until they have taken `budget` seconds, without compiling."""
-    ways = {OURS: by_hypergradients(task, n, settings), LONGER: longer(task, n)}
+def run(method: str, task: Task, n: int, seed: int, budget: float, settings: Settings) -> list[Trained]:
+    """The trainings of a method, at least two, until they have taken `budget` seconds, without compiling."""
+    methods = {OURS: by_hypergradients(task, n, settings), LONGER: longer(task, n)}
     done: list[Trained] = []
-    for trained in ways.get(way) or searched(task, n, way, seed):
+    for trained in methods.get(method) or searched(task, n, method, seed):
         done.append(trained)
         if len(done) > 1 and trained.seconds - compiling(done) >= budget:
             break
@@ -112,23 +112,23 @@ def training(task: Task) -> Callable[[np.ndarray], rf.Nest]:
 
 
 def untuned(hypers: Range, n: int) -> np.ndarray:
-    """What every way tries first."""
+    """What every method tries first."""
     return np.full(n, hypers.untuned, np.float32)
 
 
-def searched(task: Task, n: int, way: str, seed: int) -> Iterator[Trained]:
+def searched(task: Task, n: int, method: str, seed: int) -> Iterator[Trained]:
     """Trials of Optuna's samplers; one number takes the place of all hypers where they share it."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", module="optuna")  # that where CMA-ES begins may become another argument
-    names = ["h0"] if way == SHARED else [f"h{i}" for i in range(n)]
+    names = ["h0"] if method == SHARED else [f"h{i}" for i in range(n)]
     start = dict.fromkeys(names, task.range.untuned)
     samplers = {
         RANDOM: lambda: optuna.samplers.RandomSampler(seed=seed),
         CMA: lambda: optuna.samplers.CmaEsSampler(x0=start, seed=seed, use_separable_cma=n >= SEPARABLE),
     }
-    sampler = samplers.get(way, lambda: optuna.samplers.TPESampler(seed=seed))()
+    sampler = samplers.get(method, lambda: optuna.samplers.TPESampler(seed=seed))()
     train, judge = training(task), Judge(task)
     study = optuna.create_study(sampler=sampler)
     study.enqueue_trial(start)
