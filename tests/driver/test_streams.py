@@ -85,6 +85,23 @@ def test_a_stream_is_returned_to_its_position_within_a_process(interrupted, whol
     assert_identical(run(shutil.copytree(directory, tmp_path / "run"), case=engine), whole)
 
 
+@pytest.mark.filterwarnings("ignore:.*cannot compile")
+def test_if_xla_cannot_compile_the_optimiser_no_batch_of_the_stream_is_lost():
+    inner = rf.projected_adam(0.01)
+
+    def update(grads, opt_state, hypers):
+        tf.debugging.assert_all_finite(tf.strings.to_number(tf.strings.as_string(grads["lr"])), "")  # not for XLA
+        return inner.update(grads, opt_state, hypers)
+
+    def run_with(jit_compile):
+        batches = rf.batches.stream(tf.data.Dataset.range(100).map(lambda i: tf.cast(i, tf.float32) * tf.ones([2, 3])))
+        problem = rf.Problem(rf.gradient_descent(loss, "lr"), objective, None, batches, rf.batches.full(tf.zeros(3)))
+        engine = rf.real_time(problem, hyper_batch=2, jit_compile=jit_compile)
+        return rf.HyperOptimizer(engine, inner._replace(update=update)).run(PARAMS, HYPERS, 3)
+
+    np.testing.assert_allclose(run_with(True).state, run_with(False).state, rtol=1e-5)
+
+
 def test_after_divergence_no_position_that_is_too_far_ahead_is_saved(fresh, tmp_path):
     """The stream has already been read for the hyper-iteration that diverged."""
     rates = tf.constant([0.1, 0.1, 0.1, 1e30, 0.1])

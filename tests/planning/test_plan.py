@@ -121,7 +121,8 @@ def test_a_run_without_end_cannot_be_planned():
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("2GB", 2e9), ("500 MB", 5e8), ("1.5g", 1.5e9), (1024, 1024), ("3e3", 3e3), ("2GiB", 2 * 2**30)]
+    ("text", "number"),
+    [("2GB", 2e9), ("500 MB", 5e8), ("1.5g", 1.5e9), (1024, 1024), (1, 1), ("3e3", 3e3), ("2GiB", 2 * 2**30)],
 )
 def test_memory_may_be_a_number_or_a_text(text, number):
     assert planner.parse_bytes(text) == number
