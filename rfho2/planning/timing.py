@@ -118,7 +118,7 @@ def _line(first: tuple[int, float], second: tuple[int, float]) -> tuple[float, f
     """Intercept and slope of the line through two (steps, seconds); if noise makes it fall, the intercept is 0."""
     slope = (second[1] - first[1]) / max(second[0] - first[0], 1)
     if slope <= 0:
-        slope = second[1] / second[0]
+        return 0.0, second[1] / second[0]
     return max(0.0, first[1] - first[0] * slope), slope
 
 

@@ -82,3 +82,10 @@ def test_a_running_cost_that_starts_late_is_evaluated_in_the_short_run_too():
     short = timing._shortened(rf.Problem(p.dynamics, both, 50), 4)
     assert short.objective["a"].fn.every == 4
     assert short.objective["b"] == both["b"]
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"), [((20, 5.0), (1.0, 0.2)), ((20, 3.0), (0.0, 0.15)), ((20, 9.0), (0.0, 0.6))]
+)
+def test_times_lie_on_a_line_that_never_falls_and_begins_at_zero_or_above(second, expected):
+    assert timing._line((10, 3.0), second) == pytest.approx(expected)
