@@ -32,8 +32,9 @@ class Config:
     methods: tuple[str, ...] = setting(METHODS, "Methods to choose them.", choices=METHODS)
     seeds: tuple[int, ...] = setting((0, 1, 2, 3, 4), "Splits of the examples.", at_least=0)
     budgets: tuple[int, ...] = setting((10, 30, 100), "When to read off, in trainings; the last ends a run.", at_least=2)
-    rate: float = setting(0.6, "Change of a weight in an update of hypergradients.", at_least=0.0)
-    log_rate: float = setting(1.0, "Relative change of a penalty or rate in an update.", at_least=0.0)
+    rate: float = setting(1.0, "Relative change of a learning rate in an update by hypergradients.", at_least=0.0)
+    windows: int = setting(5, "Updates of weights and penalties in a training.", at_least=1)
+    window_rate: float = setting(0.3, "Change of a weight, or relative change of a penalty, in each.", at_least=0.0)
     development: bool = setting(False, "Whether to use the data on which the settings were chosen.")
 
 
@@ -81,8 +82,9 @@ def compute(unit: Unit, output: Path) -> Row:
     if config.development:
         data = families.CIFAR if data == families.DIGITS else families.DIGITS
     task = families.FAMILIES[unit.family](data, unit.n, unit.seed)
-    plain = methods.plain_seconds(task, unit.n)
-    settings = Settings(config.rate, config.log_rate)
+    untuned = methods.plain(task, unit.n)
+    plain = untuned.seconds
+    settings = Settings(config.rate, config.windows, config.window_rate)
     trained = methods.run(unit.method, task, unit.n, unit.seed, max(config.budgets) * plain, settings)
     compiling = methods.compiling(trained)
     return {
@@ -93,17 +95,17 @@ def compute(unit: Unit, output: Path) -> Row:
         "method": unit.method,
         "plain": plain,
         "compiling": compiling,
-        "untuned": trained[0]._asdict(),
-        "without compiling": {str(b): found(trained, b * plain + compiling) for b in config.budgets},
-        "with compiling": {str(b): found(trained, b * plain) for b in config.budgets},
+        "untuned": untuned._asdict(),
+        "without compiling": {str(b): found(untuned, trained, b * plain + compiling) for b in config.budgets},
+        "with compiling": {str(b): found(untuned, trained, b * plain) for b in config.budgets},
     }
 
 
-def found(trained: Sequence[Trained], seconds: float) -> Row:
+def found(untuned: Trained, trained: Sequence[Trained], seconds: float) -> Row:
     """The training with the lowest validation loss that ended in time; the untuned one is always there."""
-    in_time = [one for one in trained if one.seconds <= seconds] or [trained[0]]
+    in_time = [untuned, *(one for one in trained if one.seconds <= seconds)]
     losses = [one.validation if np.isfinite(one.validation) else np.inf for one in in_time]
-    return in_time[int(np.argmin(losses))]._asdict() | {"trainings": len(in_time)}
+    return in_time[int(np.argmin(losses))]._asdict() | {"trainings": len(in_time) - 1}
 
 
 def results(config: Config, rows: Sequence[Row]) -> list[Row]:
@@ -118,7 +120,7 @@ def results(config: Config, rows: Sequence[Row]) -> list[Row]:
         row | {"method": UNTUNED} | start["untuned"]
         for start in rows
         for row in where(made, family=start["family"], n=start["n"], seed=start["seed"], method=start["method"])
-        if start["method"] == config.methods[0]
+        if start["method"] == TPE
     ]
     return made + _shared(config, made)
 

@@ -39,12 +39,15 @@ class Task(NamedTuple):
       problem: trains with the vector hypers["h"] of length n; its objective is the mean cross-entropy of validation.
       params: where each training starts.
       range: of each hyper.
+      throughout: whether a hyper acts in the same way all through the training, so that a part of it tells what the whole
+        would: a weight or a penalty, but not a learning rate.
     """
 
     problem: rf.Problem
     params: Params
     range: Range
     test: tuple[tf.Tensor, tf.Tensor]
+    throughout: bool
 
 
 class Parts(NamedTuple):
@@ -112,7 +115,8 @@ def source_weights(data: str, n: int, seed: int) -> Task:
         return tf.reduce_mean(weights * tf.nn.sparse_softmax_cross_entropy_with_logits(y, tanh_logits(p, x)))
 
     dynamics = rf.momentum(loss, sizes.rate, MOMENTUM)
-    return _task(split, dynamics, Range(0.0, 1.0, False, 1.0), sizes, seed, rf.batches.shuffled(train, sizes.batch, seed))
+    batches = rf.batches.shuffled(train, sizes.batch, seed)
+    return _task(split, dynamics, Range(0.0, 1.0, False, 1.0), sizes, seed, batches, throughout=True)
 
 
 def group_penalties(data: str, n: int, seed: int) -> Task:
@@ -140,7 +144,7 @@ def group_penalties(data: str, n: int, seed: int) -> Task:
         return cross_entropy(p, hypers, batch) + tf.reduce_sum(penalties[:, None] * tf.square(p["w0"]))
 
     dynamics = rf.momentum(loss, sizes.rate, MOMENTUM)
-    return _task(split, dynamics, Range(1e-5, 1.0, True, 1e-3), sizes, seed, rf.batches.full(split.train))
+    return _task(split, dynamics, Range(1e-5, 1.0, True, 1e-3), sizes, seed, rf.batches.full(split.train), throughout=True)
 
 
 def schedule(data: str, n: int, seed: int) -> Task:
@@ -204,8 +208,16 @@ def _pretrained(train: Examples, sizes: list[int], seed: int) -> Params:
     return dynamics.params(tf.function(lambda p: problem.train(p, {}), autograph=False, jit_compile=True)(initial))
 
 
-def _task(split: Parts, dynamics: rf.Dynamics, hypers: Range, sizes: Sizes, seed: int, batches: Batches) -> Task:
+def _task(
+    split: Parts,
+    dynamics: rf.Dynamics,
+    hypers: Range,
+    sizes: Sizes,
+    seed: int,
+    batches: Batches,
+    throughout: bool = False,
+) -> Task:
     shape = [split.train[0].shape[1], *([sizes.hidden] if sizes.hidden else []), CLASSES]
     problem = rf.Problem(dynamics, cross_entropy, sizes.steps, batches, rf.batches.full(split.validation))
     params = layers(shape, np.random.default_rng([seed, 2]))
-    return Task(problem, params, hypers, tuple(map(tf.constant, split.test)))
+    return Task(problem, params, hypers, tuple(map(tf.constant, split.test)), throughout)

@@ -1,11 +1,12 @@
 """Methods to choose hypers. Each trains again and again, and tells after every training how long it took and how good it is.
 
-The first training of every method is the untuned one. What a method has found is the training with the lowest validation
-loss so far; its test score is what counts.
+Every method begins with the untuned hypers. What it has found is the training with the lowest validation loss so far, the
+untuned one included; the test score of that is what counts.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from rfho2.core import loops
 
 OURS, TPE, CMA, RANDOM, SHARED, LONGER = "hypergradients", "TPE", "CMA-ES", "random search", "one shared hyper", "longer"
 METHODS = (OURS, TPE, CMA, RANDOM, SHARED, LONGER)
+BETAS = (0.5, 0.9)  # of Adam: a budget is a few dozen updates
 SEPARABLE = 100  # hypers from which on CMA-ES learns variances, and no covariances
 
 
@@ -40,12 +42,17 @@ class Trained(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Of hypergradients: how far a hyper moves in an update, relative to its interval or its value; and Adam's betas."""
+    """Of hypergradients.
+
+    Attributes:
+      rate: how far a hyper moves in an update after a whole training, relative to its value.
+      windows: updates in a training of hypers that act throughout it.
+      window_rate: how far such a hyper moves in an update, relative to its interval, or to its value.
+    """
 
     rate: float
-    log_rate: float
-    beta_1: float = 0.5
-    beta_2: float = 0.9
+    windows: int
+    window_rate: float
 
 
 class Judge:
@@ -93,11 +100,11 @@ def compiling(trained: list[Trained]) -> float:
     return max(0.0, 2 * trained[0].seconds - trained[1].seconds)
 
 
-def plain_seconds(task: Task, n: int) -> float:
-    """What a training takes: the median of three, after the first."""
+def plain(task: Task, n: int) -> Trained:
+    """The untuned training; its seconds are the median of three, after the first."""
     train, judge = training(task), Judge(task)
-    ends = [judge(train(untuned(task.range, n))).seconds for _ in range(4)]
-    return float(np.median(np.diff(ends)))
+    trained = [judge(train(untuned(task.range, n))) for _ in range(4)]
+    return trained[0]._replace(seconds=float(np.median(np.diff([one.seconds for one in trained]))))
 
 
 def training(task: Task) -> Callable[[np.ndarray], rf.Nest]:
@@ -112,7 +119,7 @@ def training(task: Task) -> Callable[[np.ndarray], rf.Nest]:
 
 
 def untuned(hypers: Range, n: int) -> np.ndarray:
-    """What every method tries first."""
+    """What every method begins with."""
     return np.full(n, hypers.untuned, np.float32)
 
 
@@ -142,19 +149,30 @@ def searched(task: Task, n: int, method: str, seed: int) -> Iterator[Trained]:
 
 
 def by_hypergradients(task: Task, n: int, settings: Settings) -> Iterator[Trained]:
-    """Reverse-HG, or Forward-HG for one hyper: each hyper-iteration is a whole training, from the same params."""
+    """Trainings from the same params. The hypers are updated after each of them, or several times during each."""
     low, high, log, _ = task.range
+    rate = settings.window_rate if task.throughout else settings.rate
     update = rf.projected_adam(
-        settings.log_rate if log else settings.rate * (high - low), {HYPER: rf.Box(low, high)},
-        settings.beta_1, settings.beta_2, log_scale=[HYPER] if log else [],
-    )  # fmt: skip
-    judge, engine = Judge(task), rf.forward(task.problem) if n == 1 else rf.reverse(task.problem)
+        rate if log else rate * (high - low), {HYPER: rf.Box(low, high)}, *BETAS, log_scale=[HYPER] if log else []
+    )
+    judge, engine, updates = Judge(task), _engine(task, n, settings.windows), settings.windows if task.throughout else 1
     hypers = {HYPER: tf.constant(untuned(task.range, n))}
     moments = update.init(hypers)
     while True:
-        hypergradient = engine(task.params, hypers)
+        carry = engine.start(task.params, hypers)
+        for k in range(updates):
+            hypergradient, carry = engine.advance(carry, hypers, k)
+            hypers, moments = update.update(hypergradient.grads, moments, hypers)
         yield judge(task.problem.dynamics.params(hypergradient.state))
-        hypers, moments = update.update(hypergradient.grads, moments, hypers)
+
+
+def _engine(task: Task, n: int, windows: int) -> rf.Engine:
+    """Windows in reverse for hypers that act throughout the training; otherwise reverse, or forward for one hyper."""
+    if task.throughout:
+        assert task.problem.steps is not None
+        problem = dataclasses.replace(task.problem, steps=None)
+        return rf.real_time(problem, task.problem.steps // windows, mode="reverse")
+    return rf.forward(task.problem) if n == 1 else rf.reverse(task.problem)
 
 
 def longer(task: Task, n: int) -> Iterator[Trained]:

@@ -2,11 +2,13 @@
 
 import keras
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2.monitor.plot import _entries
 
 mpl.use("Agg")
 
@@ -63,3 +65,10 @@ def test_what_cannot_be_drawn_is_refused(result):
         rf.plot({"value": [1.0]})
     with pytest.raises(ValueError, match="empty history"):
         rf.plot(result._replace(history=[]))
+
+
+@pytest.mark.parametrize(("shape", "images"), [((2, 2), 1), ((2, 3), 1), ((1, 3), 0), ((3, 1), 0), ((4,), 0)])
+def test_a_matrix_is_drawn_as_an_image_and_anything_else_entry_by_entry(shape, images):
+    axis = plt.figure().subplots()
+    _entries(np.arange(np.prod(shape)).reshape(shape))(axis)
+    assert (len(axis.images), len(axis.lines)) == (images, 1 - images)

@@ -12,7 +12,7 @@ from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import rfho2 as rf
-from rfho2.monitor.tensorboard import flat
+from rfho2.monitor.tensorboard import _image, flat
 from tests.support.monitored import Interrupt, metrics, play, run, two_objectives
 
 
@@ -96,6 +96,10 @@ def test_an_image_is_dark_where_entries_are_small_and_light_where_they_are_large
     first = logged[0].images("hypers/mixing")[0]  # of [[1, 0], [1/4, 1/2]]
     corners = first[[0, 0, -1, -1], [0, -1, 0, -1]].astype(float) / 255
     np.testing.assert_allclose(corners, [1.0, 0.0, 0.25, 0.5], atol=0.01)
+
+
+def test_the_image_of_a_matrix_with_negative_entries_begins_at_the_smallest():
+    assert np.unique(_image(np.array([[-1.0, 0.0], [1.0, 3.0]]))).tolist() == [0, 0.25, 0.5, 1]
 
 
 def test_the_configuration_is_text(logged):

@@ -15,11 +15,11 @@ def trained(*ends_and_losses):
 
 
 def test_what_is_found_is_the_best_validation_loss_in_time():
-    runs = trained((5.0, 0.5), (6.0, 0.3), (7.0, np.nan), (8.0, 0.4), (9.0, 0.1))
+    untuned, *runs = trained((1.0, 0.45), (5.0, 0.5), (6.0, 0.3), (7.0, np.nan), (8.0, 0.4), (9.0, 0.1))
     assert methods.compiling(runs) == 4.0
-    best = experiment.found(runs, 8.5)
+    best = experiment.found(untuned, runs, 8.5)
     assert (best["validation"], best["test_loss"], best["trainings"]) == (0.3, 0.6, 4)
-    assert experiment.found(runs, 1.0)["validation"] == 0.5, "the untuned training is always there"
+    assert experiment.found(untuned, runs, 5.5)["validation"] == 0.45, "the untuned training is always there"
 
 
 def test_units_that_would_be_the_same_are_computed_once_and_shown_everywhere():
@@ -58,14 +58,16 @@ def test_the_hypers_of_a_family_act_and_have_the_right_derivatives(name):
 
 
 @pytest.mark.slow
-def test_ways_begin_untuned_keep_to_their_time_and_hypergradients_get_somewhere():
+def test_methods_begin_untuned_keep_to_their_time_and_hypergradients_get_somewhere():
     task = families.group_penalties(families.CIFAR, 30, 100)
-    seconds = methods.plain_seconds(task, 30)
+    untuned = methods.plain(task, 30)
+    seconds = untuned.seconds
     done = {
-        method: methods.run(method, task, 30, 0, 12 * seconds, Settings(0.6, 1.0)) for method in (OURS, TPE, SHARED, LONGER)
+        method: methods.run(method, task, 30, 0, 12 * seconds, Settings(1.0, 5, 0.3))
+        for method in (OURS, TPE, SHARED, LONGER)
     }
-    starts = [runs[0].validation for runs in done.values()]
-    np.testing.assert_allclose(starts, starts[0], rtol=1e-4)
+    for method in (TPE, SHARED, LONGER):
+        assert done[method][0].validation == pytest.approx(untuned.validation, rel=1e-4), method
     for runs in done.values():
         assert runs[-2].seconds - methods.compiling(runs) < 12 * seconds
     assert min(one.validation for one in done[OURS]) < min(one.validation for one in done[LONGER])
@@ -74,4 +76,4 @@ def test_ways_begin_untuned_keep_to_their_time_and_hypergradients_get_somewhere(
 def test_the_quick_preset_is_part_of_the_full_one():
     full, quick = PRESETS["full"], PRESETS["quick"]
     assert set(quick.hypers) <= set(full.hypers)
-    assert (quick.rate, quick.log_rate) == (full.rate, full.log_rate)
+    assert (quick.rate, quick.windows, quick.window_rate) == (full.rate, full.windows, full.window_rate)
