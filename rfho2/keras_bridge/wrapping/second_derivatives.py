@@ -207,5 +207,5 @@ def example_input(model: keras.Model, layers: Sequence[keras.Layer]) -> Nest | N
         return tf.constant(values, spec.dtype)
 
     drawn = [draw(spec) for spec in specs]
-    structure = getattr(model, "_inputs_struct", None)  # a dict of inputs, if the model was built with one
-    return nest.pack(structure, drawn) if structure is not None else drawn[0] if len(drawn) == 1 else drawn
+    structure = getattr(model, "_inputs_struct", None)  # a Sequential has none, and one input
+    return drawn[0] if structure is None else nest.pack(structure, drawn)
