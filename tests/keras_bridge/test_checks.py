@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from rfho2.keras_bridge.training.losses import losses
-from rfho2.keras_bridge.tuners.checks import check_labels
+from rfho2.keras_bridge.tuners.checks import _fits, check_labels
 from tests.support.keras_models import fit, tuner
 
 LABELS = np.array([0, 2, 1])
@@ -38,3 +38,20 @@ def test_a_loss_without_gradient_is_refused():
 
     with pytest.raises(ValueError, match="loss accuracy has no gradient"):
         fit(tuner(loss=accuracy))
+
+
+@pytest.mark.parametrize(
+    ("label", "output", "fits"),
+    [
+        ([3], [3], True),
+        ([3], [2], False),
+        ([3], [1], False),
+        ([3, 1], [3], True),
+        ([], [1], True),
+        ([4, 2], [None, 2], True),
+        ([4, 2], [None, 3], False),
+        ([4, 2], [2], False),
+    ],
+)
+def test_a_label_fits_an_output_of_its_shape_but_for_axes_of_size_one_or_unknown(label, output, fits):
+    assert _fits(label, output) == fits

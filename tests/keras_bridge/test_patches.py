@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2.keras_bridge.wrapping import patches
 from tests.support import keras_models as models
 
 KEY = tf.constant([3, 4])
@@ -176,3 +177,11 @@ def test_unrolled_recurrent_layers_work_in_forward_mode(layer):
     wrapped, problem = recurrent(layer, 2, check=False, unroll=True)
     grads = [make(problem, jit_compile=False)(wrapped.params, {"lr": 0.1}).grads["lr"] for make in (rf.reverse, rf.forward)]
     np.testing.assert_allclose(*grads, rtol=1e-10)
+
+
+@pytest.mark.parametrize("options", [{}, {"keepdims": True}])
+def test_moments_are_those_of_tensorflow(options):
+    x = tf.constant(np.random.default_rng(0).normal(size=(4, 3, 2)))
+    for ours, theirs in zip(patches.moments(x, [0, 2], **options), tf.nn.moments(x, [0, 2], **options), strict=True):
+        assert ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
