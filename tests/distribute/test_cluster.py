@@ -1,8 +1,10 @@
 """Environment variables describe the processes of a run; an error names the variable that is wrong."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from rfho2.distribute import cluster
+from rfho2.distribute import cluster, watchdog
 
 TWO = {"DTENSOR_JOBS": "a:1,b:2", "DTENSOR_CLIENT_ID": "1"}
 
@@ -37,3 +39,18 @@ def test_a_wrong_variable_is_named(wrong, message):
 def test_a_missing_process_index_is_reported():
     with pytest.raises(ValueError, match="DTENSOR_CLIENT_ID is not set"):
         cluster.read({"DTENSOR_JOBS": "a:1,b:2"})
+
+
+def test_what_a_process_does_when_another_is_lost_is_set_before_they_meet(monkeypatch):
+    ended, served = [], SimpleNamespace(port=1, accept=lambda: None, peers=[])
+    monkeypatch.setattr(watchdog, "_losing", [])
+    monkeypatch.setattr(watchdog, "end", lambda *arguments: ended.append(arguments))
+    monkeypatch.setattr(watchdog, "Chief", lambda *arguments: served)
+    monkeypatch.setattr(watchdog, "leave_at_exit", lambda *arguments, **options: None)
+    monkeypatch.setattr(cluster, "chief", lambda: True)
+    monkeypatch.setattr(cluster, "mesh", lambda: None)
+    monkeypatch.setattr(cluster, "gather", lambda own, mesh: own)
+    cluster._watch(cluster.Cluster(["a:1", "b:2"], 0, 0), 1)
+    ((process, lose),) = watchdog._losing
+    lose(1)
+    assert (process, ended) == (0, [(0, ["a:1", "b:2"], 1)])

@@ -3,11 +3,14 @@
 import functools
 import shutil
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2.distribute import columns
 from tests.support import processes
+from tests.support.problems import build
 from tests.support.processes import assert_agree
 
 METHODS = ("reverse", "checkpointed", "online", "columns")
@@ -89,6 +92,24 @@ def test_processes_with_columns_of_their_own_resume_from_a_checkpoint_that_all_h
     results += launch(2, "run_columns", tmp_path / "straight")
     assert len({process.out for process in results}) == 1, results[0].err[-3000:]
     assert results[0].out
+
+
+def test_columns_in_chunks_on_one_device_are_those_of_forward_mode():
+    arguments = build("quadratic", "momentum", steps=3)
+    divided = rf.distribute.forward_columns(arguments[0], rf.distribute.mesh(), chunk=2, jit_compile=False)
+    forward = rf.forward(arguments[0], jit_compile=False)
+    for name, gradient in divided(*arguments[1:]).grads.items():
+        np.testing.assert_allclose(gradient, forward(*arguments[1:]).grads[name], rtol=1e-10)
+
+
+def test_a_process_without_checkpoints_makes_the_others_begin_again(tmp_path, monkeypatch):
+    (tmp_path / "one" / "ckpt-00000001").mkdir(parents=True)
+    told = []
+    monkeypatch.setattr(columns, "gather", lambda own, mesh: told.append(int(own[0])) or np.array([0, 1]))
+    columns.same_checkpoint(tmp_path / "none", None)
+    columns.same_checkpoint(tmp_path / "one", None)
+    assert told == [0, 1]
+    assert not list((tmp_path / "one").iterdir())
 
 
 @pytest.mark.slow

@@ -185,3 +185,10 @@ def test_moments_are_those_of_tensorflow(options):
     for ours, theirs in zip(patches.moments(x, [0, 2], **options), tf.nn.moments(x, [0, 2], **options), strict=True):
         assert ours.shape == theirs.shape
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_a_mask_of_dropout_has_the_shape_of_its_noise():
+    each, shared = (patches.dropout(tf.ones([20, 9]), 0.5, KEY, noise_shape=shape).numpy() for shape in (None, [20, 1]))
+    assert set(np.unique(each)) == set(np.unique(shared)) == {0, 2}
+    assert np.all(shared == shared[:, :1])
+    assert not np.all(each == each[:, :1])
