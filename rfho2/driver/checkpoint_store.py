@@ -83,8 +83,9 @@ class Store:
         # The directory is not recreated if it has vanished: a disk may have been unmounted, and another would fill up.
         draft = files.draft_directory(self.directory, DRAFT)
         try:
-            copied = {id(leaf): np.asarray(leaf) for leaf in nest.flatten(arrays)}  # from a GPU: each only once
-            leaves = [copied[id(leaf)] for leaf in nest.flatten(arrays)]
+            flat = nest.flatten(arrays)
+            copied = {id(leaf): np.asarray(leaf) for leaf in flat}  # from a GPU: each only once
+            leaves = [copied[id(leaf)] for leaf in flat]
             numbers = _numbers(leaves)
             distinct: dict[str, Any] = {str(i): leaves[i] for i in numbers}
             with files.writing(draft / "arrays.npz") as file:
