@@ -11,6 +11,7 @@ from pathlib import Path
 import keras
 
 from tests.support import keras_cases as cases
+from tests.support.markdown import replaced
 
 PAGE = Path(__file__).parents[1] / "docs" / "keras.md"
 BEGIN = "<!-- cases: written by `python -m tests.keras_table` -->"
@@ -50,9 +51,7 @@ def table() -> str:
 
 def with_table(text: str) -> str:
     """The text of the page with the present table between its two markers."""
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
+    return replaced(text, BEGIN, END, table())
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.layers import LAYERS
+from tests.support.markdown import replaced
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
@@ -56,9 +57,7 @@ def module_list() -> str:
 
 def with_module_list(text: str) -> str:
     """The text of the page with the present list between its two markers."""
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n\n{module_list()}\n\n{END}{after}"
+    return replaced(text, BEGIN, END, module_list())
 
 
 if __name__ == "__main__":

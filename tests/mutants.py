@@ -32,6 +32,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support.reached import Reached, recorded
+
 ROOT = Path(__file__).parents[1]
 TOP = "rfho2"  # the files beside the folders
 FOLDERS = {  # the number of mutants, and further tests, after those that mirror the folder
@@ -174,19 +176,6 @@ def tests_of(mutant: Mutant) -> list[str]:
     return [place for place in dict.fromkeys(places) if (ROOT / place).exists()]
 
 
-class Reached(NamedTuple):
-    """What `support/reached.py` recorded: the seconds of each test, and for each line of each file the tests that run it."""
-
-    seconds: dict[str, float]
-    lines: dict[str, dict[str, list[str]]]
-
-    def by(self, mutant: Mutant) -> list[str]:
-        """The quick tests that reach the mutant, the quickest first."""
-        lines = self.lines.get(mutant.file, {})
-        tests = {test for line in statement(mutant) for test in lines.get(str(line), [])}
-        return sorted(tests, key=self.seconds.__getitem__)
-
-
 def statement(mutant: Mutant) -> range:
     """The lines of the statement with the mutant; of a function whose arguments have it, those of its body."""
     text = (ROOT / mutant.file).read_bytes()
@@ -200,24 +189,11 @@ def statement(mutant: Mutant) -> range:
     return range(inner.lineno, inner.body[0].lineno)
 
 
-def reached(place: Path, target: Path) -> Reached:
-    """Runs the quick tests of the library in a copy of the project, if that has not been done for this commit."""
-    if not target.exists():
-        with tempfile.TemporaryDirectory() as directory:
-            command = ["-n", "2", "--dist", "loadfile", "-p", "tests.support.reached", "-p", "no:cacheprovider"]
-            command += ["-m", "not slow", "tests", "rfho2", "--ignore=tests/experiments", "--ignore=tests/data"]
-            environment = os.environ | {"PYTHONPATH": str(place), "TF_CPP_MIN_LOG_LEVEL": "3", "RFHO2_REACHED": directory}
-            print("Recording which tests reach which lines ...", flush=True)
-            subprocess.run([sys.executable, "-m", "pytest", *command], cwd=place, env=environment, check=True)
-            parts = [Reached(**json.loads(path.read_text())) for path in Path(directory).iterdir()]
-        whole = Reached({}, {})
-        for part in parts:
-            whole.seconds.update(part.seconds)
-            for file, lines in part.lines.items():
-                for line, tests in lines.items():
-                    whole.lines.setdefault(file, {}).setdefault(line, []).extend(tests)
-        target.write_text(json.dumps(whole._asdict()))
-    return Reached(**json.loads(target.read_text()))
+def reaching(mutant: Mutant, reached: Reached) -> list[str]:
+    """The quick tests that reach the mutant, the quickest first."""
+    lines = reached.lines.get(mutant.file, {})
+    tests = {test for line in statement(mutant) for test in lines.get(str(line), [])}
+    return sorted(tests, key=reached.seconds.__getitem__)
 
 
 def caught(mutant: Mutant, place: Path, likely: list[str], slow_test: str = "") -> str:
@@ -304,21 +280,18 @@ def main() -> None:
     done = {row["name"]: row for row in before}
     with tempfile.TemporaryDirectory() as directory:
         free = copies(flags.jobs, Path(directory))
-        map_of_tests = reached(Path(directory) / "0", record.with_suffix(".reached.json"))
+        reached = recorded(Path(directory) / "0", record.with_suffix(".reached.json"))
 
         def run(mutant: Mutant) -> dict[str, str]:
             if mutant.name in done:
                 return done[mutant.name]
             place, began, about = free.get(), time.perf_counter(), known.get(mutant.name, {})
             try:
-                by = (
-                    ""
-                    if "equivalent" in about
-                    else caught(mutant, place, map_of_tests.by(mutant), about.get("slow test", ""))
-                )
+                equivalent, slow_test = "equivalent" in about, about.get("slow test", "")
+                by = "" if equivalent else caught(mutant, place, reaching(mutant, reached), slow_test)
             finally:
                 free.put(place)
-            verdict = "equivalent" if "equivalent" in about else "caught" if by else "survived"
+            verdict = "equivalent" if equivalent else "caught" if by else "survived"
             row = {"folder": mutant.folder, "name": mutant.name, "verdict": verdict, "by": by}
             print(f"{time.perf_counter() - began:4.0f} s  {mutant.name}\n        {verdict} {by}", flush=True)
             with record.open("a") as file:

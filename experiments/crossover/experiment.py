@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from data.errors import DataError
 from experiments.common.config import described, setting
 from experiments.common.pool import Row
-from experiments.common.tables import where
+from experiments.common.tables import groups
 from experiments.crossover import families, methods
-from experiments.crossover.methods import CMA, LONGER, METHODS, SHARED, TPE, Settings, Trained
+from experiments.crossover.methods import CMA, LONGER, METHODS, RANDOM, SHARED, TPE, Judge, Settings, Trained
 
 UNTUNED = "untuned"
+READINGS = WITHOUT, WITH = "without compiling", "with compiling"
 NAMES = tuple(families.FAMILIES)
 ON_N = ("source weights",)  # families whose training examples depend on the number of hypers
 
@@ -57,22 +60,27 @@ class Unit(NamedTuple):
         return f"{self.family}, {self.n} hypers, seed {self.seed}, {self.method}; {settings}"
 
 
+def check(config: Config) -> None:
+    """Refuses to start without the packages that the searches need."""
+    if set(config.methods) & {TPE, CMA, RANDOM, SHARED} and not (find_spec("optuna") and find_spec("cmaes")):
+        raise DataError("the searches need the packages optuna and cmaes: pip install 'rfho2[search]'.")
+
+
 def units(config: Config, rows: Sequence[Row]) -> list[Unit]:
     """All that differ: one shared hyper and longer training are the same for any number of hypers if the data are."""
-
-    def differs(family: str, n: int, method: str) -> bool:
-        if n == min(config.hypers):
-            return method not in ((CMA, SHARED) if n == 1 else ())
-        return method not in (SHARED, LONGER) or family in ON_N
-
     return [
         Unit(config, family, n, seed, method)
         for seed in config.seeds
         for family in config.families
         for n in config.hypers
         for method in config.methods
-        if differs(family, n, method)
+        if (method != CMA or n > 1) and (not _is_same(family, method) or n == min(config.hypers))
     ]
+
+
+def _is_same(family: str, method: str) -> bool:
+    """Whether a method gives the same for any number of hypers."""
+    return method in (SHARED, LONGER) and family not in ON_N
 
 
 def compute(unit: Unit, output: Path) -> Row:
@@ -82,11 +90,11 @@ def compute(unit: Unit, output: Path) -> Row:
     if config.development:
         data = families.CIFAR if data == families.DIGITS else families.DIGITS
     task = families.FAMILIES[unit.family](data, unit.n, unit.seed)
-    untuned = methods.plain(task, unit.n)
-    plain = untuned.seconds
     settings = Settings(config.rate, config.windows, config.window_rate)
-    trained = methods.run(unit.method, task, unit.n, unit.seed, max(config.budgets) * plain, settings)
+    judge = Judge(task, unit.n)
+    trained = methods.run(unit.method, task, unit.n, unit.seed, max(config.budgets), settings, judge)
     compiling = methods.compiling(trained)
+    plain = float(np.median(judge.seconds))
     return {
         "unit": unit.name,
         "family": unit.family,
@@ -94,46 +102,30 @@ def compute(unit: Unit, output: Path) -> Row:
         "seed": unit.seed,
         "method": unit.method,
         "plain": plain,
-        "compiling": compiling,
-        "untuned": untuned._asdict(),
-        "without compiling": {str(b): found(untuned, trained, b * plain + compiling) for b in config.budgets},
-        "with compiling": {str(b): found(untuned, trained, b * plain) for b in config.budgets},
+        "compiling": compiling * plain,
+        "untuned": judge.untuned._asdict(),
+        WITHOUT: {str(b): found(judge.untuned, trained, b + compiling) for b in config.budgets},
+        WITH: {str(b): found(judge.untuned, trained, b) for b in config.budgets},
     }
 
 
-def found(untuned: Trained, trained: Sequence[Trained], seconds: float) -> Row:
+def found(untuned: Trained, trained: Sequence[Trained], time: float) -> Row:
     """The training with the lowest validation loss that ended in time; the untuned one is always there."""
-    in_time = [untuned, *(one for one in trained if one.seconds <= seconds)]
+    in_time = [untuned, *(one for one in trained if one.time <= time)]
     losses = [one.validation if np.isfinite(one.validation) else np.inf for one in in_time]
     return in_time[int(np.argmin(losses))]._asdict() | {"trainings": len(in_time) - 1}
 
 
 def results(config: Config, rows: Sequence[Row]) -> list[Row]:
     """A row for each family, number of hypers, method, seed, budget and reading."""
-    made = []
-    for row in rows:
-        for reading in ("without compiling", "with compiling"):
-            for budget, best in row[reading].items():
-                key = {name: row[name] for name in ("family", "n", "seed", "method", "plain", "compiling")}
-                made.append(key | best | {"reading": reading, "budget": int(budget)})
-    made += [
-        row | {"method": UNTUNED} | start["untuned"]
-        for start in rows
-        for row in where(made, family=start["family"], n=start["n"], seed=start["seed"], method=start["method"])
-        if start["method"] == TPE
+    first = [same[0] for same in groups(rows, "family", "n", "seed")]
+    untuned = [row | {"method": UNTUNED} | {r: dict.fromkeys(row[r], row["untuned"]) for r in READINGS} for row in first]
+    copied = [row | {"n": n} for row in rows if _is_same(row["family"], row["method"]) for n in config.hypers]
+    own = [row for row in rows if not _is_same(row["family"], row["method"])]
+    return [
+        {name: row[name] for name in ("family", "n", "seed", "method", "plain", "compiling")}
+        | {"trainings": 1, **best, "reading": reading, "budget": int(budget)}
+        for row in [*own, *copied, *untuned]
+        for reading in READINGS
+        for budget, best in row[reading].items()
     ]
-    return made + _shared(config, made)
-
-
-def _shared(config: Config, rows: Sequence[Row]) -> list[Row]:
-    """The rows of units that would be the same as others: see `units`."""
-    least = min(config.hypers)
-    same: list[Row] = []
-    for family in config.families:
-        alone = where(rows, family=family, n=least, method=TPE) if least == 1 else []
-        same += [row | {"method": SHARED} for row in alone]
-        if family not in ON_N:
-            of_least = [row for row in [*rows, *same] if row["family"] == family and row["n"] == least]
-            copied = [row for row in of_least if row["method"] in (SHARED, LONGER)]
-            same += [row | {"n": n} for row in copied for n in config.hypers if n != least]
-    return same

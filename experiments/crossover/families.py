@@ -24,12 +24,21 @@ Examples = tuple[np.ndarray, np.ndarray]
 
 
 class Range(NamedTuple):
-    """What a hyper may be: the interval, whether searches and updates are on a logarithmic scale, and the untuned value."""
+    """What a hyper may be.
+
+    Attributes:
+      low, high: the interval.
+      log: whether searches and updates are on a logarithmic scale.
+      untuned: the value to begin with.
+      step: the grid of the searches, on which 0 and 1 lie: where the best value is an end of the interval, a search over all
+        numbers would never try it.
+    """
 
     low: float
     high: float
     log: bool
     untuned: float
+    step: float | None = None
 
 
 class Task(NamedTuple):
@@ -116,7 +125,7 @@ def source_weights(data: str, n: int, seed: int) -> Task:
 
     dynamics = rf.momentum(loss, sizes.rate, MOMENTUM)
     batches = rf.batches.shuffled(train, sizes.batch, seed)
-    return _task(split, dynamics, Range(0.0, 1.0, False, 1.0), sizes, seed, batches, throughout=True)
+    return _task(split, dynamics, Range(0.0, 1.0, False, 1.0, step=0.25), sizes, seed, batches, throughout=True)
 
 
 def group_penalties(data: str, n: int, seed: int) -> Task:

@@ -1,4 +1,4 @@
-"""Methods to choose hypers. Each trains again and again, and tells after every training how long it took and how good it is.
+"""Methods to choose hypers. Each trains again and again, and tells after every training when it ended and how good it is.
 
 Every method begins with the untuned hypers. What it has found is the training with the lowest validation loss so far, the
 untuned one included; the test score of that is what counts.
@@ -23,19 +23,20 @@ from rfho2.core import loops
 OURS, TPE, CMA, RANDOM, SHARED, LONGER = "hypergradients", "TPE", "CMA-ES", "random search", "one shared hyper", "longer"
 METHODS = (OURS, TPE, CMA, RANDOM, SHARED, LONGER)
 BETAS = (0.5, 0.9)  # of Adam: a budget is a few dozen updates
-SEPARABLE = 100  # hypers from which on CMA-ES learns variances, and no covariances
+EVERY = 10  # plain trainings after which one is run again, to measure its time
+SEPARABLE = 100  # for this many hypers or more, CMA-ES learns variances only, no covariances
 
 
 class Trained(NamedTuple):
     """One training.
 
     Attributes:
-      seconds: the processor's time of this process since the method began.
+      time: since the method began, in plain trainings.
       validation: the loss by which a method chooses.
       test_loss, accuracy: on the test examples.
     """
 
-    seconds: float
+    time: float
     validation: float
     test_loss: float
     accuracy: float
@@ -56,9 +57,12 @@ class Settings(NamedTuple):
 
 
 class Judge:
-    """Measures trained params, off the clock."""
+    """Measures trained params, off the clock, which counts the processor's time of this process in plain trainings.
 
-    def __init__(self, task: Task):
+    Plain trainings are run again every now and then: what else the machine does affects their time and that of a method.
+    """
+
+    def __init__(self, task: Task, n: int):
         term = task.problem.terms([HYPER])[0]
 
         @tf.function(autograph=False, jit_compile=True)
@@ -68,43 +72,59 @@ class Judge:
             validation = term.fn(params, {}, term.batch(tf.constant(0)))
             return tf.stack([validation, term.fn(params, {}, task.test), tf.reduce_mean(hits)])
 
-        scores(task.params)
-        self._scores, self._began = scores, time.process_time()
+        train, hypers = training(task), untuned(task.range, n)
+        self._scores, self._plain = scores, lambda: _done(train(hypers))
+        self.untuned = Trained(1.0, *scores(self._plain()).numpy().tolist())
+        self.seconds: list[float] = []
+        for _ in range(3):
+            self._measure()
+        self.start()
+
+    def start(self) -> None:
+        """Sets the clock to 0."""
+        self._time, self._measured, self._began = 0.0, 0.0, time.process_time()
 
     def __call__(self, params: rf.Nest) -> Trained:
-        """What the training that ended with these params took, since the judge was made, and its scores."""
-        for leaf in tf.nest.flatten(params):
-            leaf.numpy()
-        now = time.process_time()
-        scores = self._scores(params).numpy().tolist()
-        trained = Trained(now - self._began, *scores)
-        self._began += time.process_time() - now
+        """When the training that ended with these params did so, and its scores."""
+        _done(params)
+        self._time += (time.process_time() - self._began) / float(np.median(self.seconds[-3:]))
+        trained = Trained(self._time, *self._scores(params).numpy().tolist())
+        if self._time - self._measured >= EVERY:
+            self._measure()
+            self._measured = self._time
+        self._began = time.process_time()
         return trained
 
+    def _measure(self) -> None:
+        began = time.process_time()
+        self._plain()
+        self.seconds.append(time.process_time() - began)
 
-def run(method: str, task: Task, n: int, seed: int, budget: float, settings: Settings) -> list[Trained]:
-    """The trainings of a method, at least two, until they have taken `budget` seconds, without compiling."""
-    methods = {OURS: by_hypergradients(task, n, settings), LONGER: longer(task, n)}
+
+def _done(params: rf.Nest) -> rf.Nest:
+    """The params, once they are there."""
+    for leaf in tf.nest.flatten(params):
+        leaf.numpy()
+    return params
+
+
+def run(method: str, task: Task, n: int, seed: int, budget: float, settings: Settings, judge: Judge) -> list[Trained]:
+    """The trainings of a method, at least two, until they have taken the time of `budget` trainings, without compiling."""
+    methods = {OURS: by_hypergradients(task, n, settings, judge), LONGER: longer(task, n, judge)}
     done: list[Trained] = []
-    for trained in methods.get(method) or searched(task, n, method, seed):
+    judge.start()
+    for trained in methods.get(method) or searched(task, n, method, seed, judge):
         done.append(trained)
-        if len(done) > 1 and trained.seconds - compiling(done) >= budget:
+        if len(done) > 1 and trained.time - compiling(done) >= budget:
             break
     return done
 
 
 def compiling(trained: list[Trained]) -> float:
-    """The seconds by which the first training took longer than the second one."""
+    """The time by which the first training took longer than the second one."""
     if len(trained) < 2:
         return 0.0
-    return max(0.0, 2 * trained[0].seconds - trained[1].seconds)
-
-
-def plain(task: Task, n: int) -> Trained:
-    """The untuned training; its seconds are the median of three, after the first."""
-    train, judge = training(task), Judge(task)
-    trained = [judge(train(untuned(task.range, n))) for _ in range(4)]
-    return trained[0]._replace(seconds=float(np.median(np.diff([one.seconds for one in trained]))))
+    return max(0.0, 2 * trained[0].time - trained[1].time)
 
 
 def training(task: Task) -> Callable[[np.ndarray], rf.Nest]:
@@ -123,12 +143,12 @@ def untuned(hypers: Range, n: int) -> np.ndarray:
     return np.full(n, hypers.untuned, np.float32)
 
 
-def searched(task: Task, n: int, method: str, seed: int) -> Iterator[Trained]:
+def searched(task: Task, n: int, method: str, seed: int, judge: Judge) -> Iterator[Trained]:
     """Trials of Optuna's samplers; one number takes the place of all hypers where they share it."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    warnings.filterwarnings("ignore", module="optuna")  # that where CMA-ES begins may become another argument
+    warnings.filterwarnings("ignore", module="optuna")  # x0 is to be replaced; separable CMA-ES is experimental
     names = ["h0"] if method == SHARED else [f"h{i}" for i in range(n)]
     start = dict.fromkeys(names, task.range.untuned)
     samplers = {
@@ -136,26 +156,27 @@ def searched(task: Task, n: int, method: str, seed: int) -> Iterator[Trained]:
         CMA: lambda: optuna.samplers.CmaEsSampler(x0=start, seed=seed, use_separable_cma=n >= SEPARABLE),
     }
     sampler = samplers.get(method, lambda: optuna.samplers.TPESampler(seed=seed))()
-    train, judge = training(task), Judge(task)
+    low, high, log, _, step = task.range
+    train = training(task)
     study = optuna.create_study(sampler=sampler)
     study.enqueue_trial(start)
     while True:
         trial = study.ask()
-        values = [trial.suggest_float(name, task.range.low, task.range.high, log=task.range.log) for name in names]
+        values = [trial.suggest_float(name, low, high, step=step, log=log) for name in names]
         trained = judge(train(np.broadcast_to(values, n)))
         finite = np.isfinite(trained.validation)
         study.tell(trial, trained.validation if finite else float(np.finfo(np.float32).max))
         yield trained
 
 
-def by_hypergradients(task: Task, n: int, settings: Settings) -> Iterator[Trained]:
+def by_hypergradients(task: Task, n: int, settings: Settings, judge: Judge) -> Iterator[Trained]:
     """Trainings from the same params. The hypers are updated after each of them, or several times during each."""
-    low, high, log, _ = task.range
+    low, high, log = task.range[:3]
     rate = settings.window_rate if task.throughout else settings.rate
     update = rf.projected_adam(
         rate if log else rate * (high - low), {HYPER: rf.Box(low, high)}, *BETAS, log_scale=[HYPER] if log else []
     )
-    judge, engine, updates = Judge(task), _engine(task, n, settings.windows), settings.windows if task.throughout else 1
+    engine, updates = _engine(task, n, settings.windows), settings.windows if task.throughout else 1
     hypers = {HYPER: tf.constant(untuned(task.range, n))}
     moments = update.init(hypers)
     while True:
@@ -175,10 +196,10 @@ def _engine(task: Task, n: int, windows: int) -> rf.Engine:
     return rf.forward(task.problem) if n == 1 else rf.reverse(task.problem)
 
 
-def longer(task: Task, n: int) -> Iterator[Trained]:
+def longer(task: Task, n: int, judge: Judge) -> Iterator[Trained]:
     """One training with the untuned hypers, which goes on."""
     problem, hypers = task.problem, {HYPER: tf.constant(untuned(task.range, n))}
-    judge, state, t = Judge(task), problem.dynamics.init(task.params, hypers), tf.constant(0)
+    state, t = problem.dynamics.init(task.params, hypers), tf.constant(0)
     go_on = tf.function(
         lambda state, t: loops.fold(lambda s, t: problem.step(s, hypers, t), state, t, problem.steps),
         autograph=False,

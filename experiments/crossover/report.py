@@ -13,7 +13,7 @@ from experiments.common.pool import Row
 from experiments.common.statistics import difference, interval
 from experiments.common.study import Caption, Study
 from experiments.common.tables import Table, column, distinct, where
-from experiments.crossover.experiment import PRESETS, UNTUNED, Config, compute, results, units
+from experiments.crossover.experiment import PRESETS, UNTUNED, WITH, WITHOUT, Config, check, compute, results, units
 from experiments.crossover.methods import CMA, LONGER, OURS, RANDOM, SHARED, TPE
 
 ORDER = (UNTUNED, LONGER, SHARED, RANDOM, TPE, CMA, OURS)
@@ -27,16 +27,16 @@ STYLES = {
 def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
     """One for each reading, and what trainings took."""
     return {
-        "table.md": accuracies(where(rows, reading="without compiling")),
-        "with_compiling.md": accuracies(where(rows, reading="with compiling")),
-        "trainings.md": trainings(where(rows, reading="without compiling", budget=max(config.budgets))),
+        "table.md": accuracies(where(rows, reading=WITHOUT)),
+        "with_compiling.md": accuracies(where(rows, reading=WITH)),
+        "trainings.md": trainings(where(rows, reading=WITHOUT, budget=max(config.budgets))),
     }
 
 
 def accuracies(rows: Sequence[Row]) -> str:
     """Mean test accuracies, and how far hypergradients are ahead of the best search, ± half a 95 % interval."""
     shown = [method for method in ORDER if where(rows, method=method)]
-    made = Table("family", "hypers", "trainings", *shown, "ahead of the best search, points")
+    made = Table("family", "hypers", "trainings", *shown, "hypergradients minus the best search, points")
     for family, n, budget in distinct(rows, "family", "n", "budget"):
         scores = {method: accuracy(rows, family, n, budget, method) for method in shown}
         cells = [f"{100 * scores[method].mean():.1f}" if len(scores[method]) else "-" for method in shown]
@@ -72,7 +72,7 @@ def trainings(rows: Sequence[Row]) -> str:
 
 def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
     """Test accuracy by the number of hypers: a row for each family, a column for each budget."""
-    shown, budgets = where(rows, reading="without compiling"), sorted(config.budgets)
+    shown, budgets = where(rows, reading=WITHOUT), sorted(config.budgets)
     kinds = distinct(shown, "family")
     size = (3.6 * len(budgets) + 1.4, 2.7 * len(kinds) + 0.5)
     figure, axes = plt.subplots(
@@ -106,13 +106,14 @@ STUDY = Study(
     "Hypergradients, searches and plain training, given the same time, for 1 to 1,000 hypers.",
     Config, PRESETS, units, compute, tables, figures,
     {
-        "table.md": Caption("Test accuracy in the time of so many trainings, compiling left out"),
-        "with_compiling.md": Caption("The same with compiling"),
-        "trainings.md": Caption("Trainings in the longest time, and seconds"),
+        "table.md": Caption("Test accuracy, %, after the time of a number of training runs; compiling is left out"),
+        "with_compiling.md": Caption("The same, if the time for compiling counts"),
+        "trainings.md": Caption("CPU seconds of a training run and of compiling; training runs in the longest budget"),
         "crossover.png": Caption("Test accuracy by the number of hypers, with 95 % intervals"),
     },
     results,
-    timing=("plain", "compiling", "seconds"),
+    timing=("plain", "compiling", "time"),
     preset_help="full: four families, 1 to 1,000 hypers, five seeds; quick: one family, up to 100 hypers, ten trainings.",
     workers=2,
+    check=check,
 )  # fmt: skip

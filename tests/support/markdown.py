@@ -1,4 +1,4 @@
-"""The fenced blocks of a Markdown page."""
+"""The fenced blocks of a Markdown page, and what stands between two of its markers."""
 
 import re
 import textwrap
@@ -29,3 +29,10 @@ def blocks(page):
 
 def python_blocks(page):
     return [block for block in blocks(page) if block.language == "python"]
+
+
+def replaced(text, begin, end, content):
+    """The text with this content between two markers."""
+    before, rest = text.split(begin)
+    _, after = rest.split(end)
+    return f"{before}{begin}\n\n{content}\n\n{end}{after}"

@@ -1,17 +1,49 @@
-"""Which tests reach which lines of the library: a pytest plugin of `tests.mutants`, which says where to write it."""
+"""Which tests reach which lines of the library: `recorded` runs them with this module as a plugin of pytest."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import coverage
 import pytest
 
 FOLDER = "RFHO2_REACHED"  # the environment variable that names the folder to write to
+TESTS = ("-m", "not slow", "tests", "rfho2", "--ignore=tests/experiments", "--ignore=tests/data")
+
+
+class Reached(NamedTuple):
+    """The seconds of each test, and for each line of each file the tests that run it."""
+
+    seconds: dict[str, float]
+    lines: dict[str, dict[str, list[str]]]
+
+
+def recorded(place: Path, target: Path) -> Reached:
+    """Runs the quick tests of the library in a copy of the project, unless the file `target` has what they reach."""
+    if not target.exists():
+        print("Recording which tests reach which lines ...", flush=True)
+        whole = Reached({}, {})
+        with tempfile.TemporaryDirectory() as directory:
+            command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile"]
+            command += ["-p", __name__, "-p", "no:cacheprovider"]
+            environment = os.environ | {"PYTHONPATH": str(place), "TF_CPP_MIN_LOG_LEVEL": "3", FOLDER: directory}
+            subprocess.run([*command, *TESTS], cwd=place, env=environment, check=True)
+            for path in Path(directory).iterdir():
+                part = Reached(**json.loads(path.read_text()))
+                whole.seconds.update(part.seconds)
+                for file, lines in part.lines.items():
+                    for line, tests in lines.items():
+                        whole.lines.setdefault(file, {}).setdefault(line, []).extend(tests)
+        target.write_text(json.dumps(whole._asdict()))
+    return Reached(**json.loads(target.read_text()))
 
 
 class Recorder:

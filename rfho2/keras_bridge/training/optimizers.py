@@ -121,7 +121,9 @@ def steps_taken(optimizer: Any) -> int:
 def is_kind(optimizer: Any, name: str) -> bool:
     """Whether a Keras optimizer is the one of this name, so that settings can be written into it."""
     kind = inner_optimizer(optimizer)
-    return isinstance(kind, keras.optimizers.Optimizer) and not _unsupported(kind) and _name(kind) == name
+    return (
+        isinstance(kind, keras.optimizers.Optimizer) and _is_known(kind) and not _unsupported(kind) and _name(kind) == name
+    )
 
 
 def inner_optimizer(optimizer: Any) -> Any:
@@ -146,12 +148,17 @@ def _name(optimizer: Any) -> str:
 
 
 def _from_keras(optimizer: keras.optimizers.Optimizer, whose: str) -> Optimizer:
+    kind = type(optimizer).__name__
+    if not _is_known(optimizer):
+        raise ValueError(
+            f"{whose} {kind}, which rfho2 does not support. Pass another one to the tuner, such as optimizer='adam': one of "
+            f"{sorted(KERAS)}, or a Keras optimizer."
+        )
     reasons = _unsupported(optimizer)
     if reasons:
-        what = " and ".join(filter(None, reasons))
         raise ValueError(
-            f"{whose} {type(optimizer).__name__}{' ' if what else ''}{what}, which rfho2 does not support. "
-            f"{_instead(optimizer)}"
+            f"{whose} {kind} {' and '.join(reasons)}, which rfho2 does not support. Pass "
+            f"optimizer=keras.optimizers.{kind}({_supported_arguments(optimizer)}) to the tuner instead."
         )
     o: Any = optimizer
     name, schedule = _name(o), schedule_of(o)
@@ -176,10 +183,12 @@ def _from_keras(optimizer: keras.optimizers.Optimizer, whose: str) -> Optimizer:
     )
 
 
+def _is_known(optimizer: Any) -> bool:
+    return type(optimizer) in KERAS.values()
+
+
 def _unsupported(optimizer: Any) -> list[str]:
-    """What rfho2 does not support about a Keras optimizer, as phrases; "" stands for its kind."""
-    if type(optimizer) not in KERAS.values():
-        return [""]
+    """What rfho2 does not support about the settings of a Keras optimizer, as phrases."""
     reasons = []
     rate = optimizer._learning_rate
     if not hasattr(rate, "assign") and not is_schedule(rate):
@@ -191,18 +200,15 @@ def _unsupported(optimizer: Any) -> list[str]:
     return reasons
 
 
-def _instead(optimizer: Any) -> str:
-    """What to write instead of an optimizer that is not supported."""
+def _supported_arguments(optimizer: Any) -> str:
+    """The arguments of a Keras optimizer as it could be built instead, without what is not supported."""
     kind = type(optimizer)
-    if kind not in KERAS.values():
-        return f"Pass another one to the tuner, such as optimizer='adam': one of {sorted(KERAS)}, or a Keras optimizer."
     config = optimizer.get_config() | {"ema_overwrite_frequency": None, "name": kind().name}
     if schedule_of(optimizer) is None and callable(optimizer._learning_rate):
         config["learning_rate"] = 0.001
     defaults = kind().get_config() | {"name": kind().name}
     changed = {name: value for name, value in config.items() if value != defaults[name]}
-    arguments = ", ".join(f"{name}={'...' if isinstance(value, dict) else repr(value)}" for name, value in changed.items())
-    return f"Pass optimizer=keras.optimizers.{kind.__name__}({arguments}) to the tuner instead."
+    return ", ".join(f"{name}={'...' if isinstance(value, dict) else repr(value)}" for name, value in changed.items())
 
 
 def to_keras(name: str) -> keras.optimizers.Optimizer:

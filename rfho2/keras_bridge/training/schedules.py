@@ -17,7 +17,7 @@ LOOKED_AT = 200  # of these steps, more of the early ones
 class ScaledSchedule(Schedule):
     """A schedule times a factor, beginning at one of its later steps: what a tuner leaves in an optimizer with a schedule.
 
-    To load a saved model with it in another process, use the name first, because Keras asks for the class:
+    To load a saved model that has one in another process, pass the class to Keras:
     `keras.saving.load_model(path, custom_objects={"ScaledSchedule": rf.ScaledSchedule})`.
 
     Args:

@@ -5,8 +5,9 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from data.errors import DataError
 from experiments.crossover import experiment, families, methods, report
-from experiments.crossover.experiment import PRESETS, UNTUNED, Config
+from experiments.crossover.experiment import READINGS, UNTUNED, Config
 from experiments.crossover.methods import CMA, LONGER, METHODS, OURS, SHARED, TPE, Settings, Trained
 
 
@@ -31,7 +32,7 @@ def test_units_that_would_be_the_same_are_computed_once_and_shown_everywhere():
     assert ("source weights", 10, LONGER) in names
     assert not any(method == CMA for _, n, method in names if n == 1)
     score = trained((1.0, 0.5))[0]._asdict() | {"trainings": 1}
-    readings = {reading: {"10": score} for reading in ("without compiling", "with compiling")}
+    readings = {reading: {"10": score} for reading in READINGS}
     rows = [
         {"family": u.family, "n": u.n, "seed": 0, "method": u.method, "plain": 1.0, "compiling": 0.0, "untuned": score}
         | readings
@@ -46,7 +47,8 @@ def test_units_that_would_be_the_same_are_computed_once_and_shown_everywhere():
     assert len(report.figures(config, results)["crossover"].axes) == 2
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) for n in families.FAMILIES])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", families.FAMILIES)
 def test_the_hypers_of_a_family_act_and_have_the_right_derivatives(name):
     task = families.FAMILIES[name](families.CIFAR, 3, 100)
     problem = rf.Problem(task.problem.dynamics, task.problem.objective, 3, task.problem.batches, task.problem.validation)
@@ -60,20 +62,19 @@ def test_the_hypers_of_a_family_act_and_have_the_right_derivatives(name):
 @pytest.mark.slow
 def test_methods_begin_untuned_keep_to_their_time_and_hypergradients_get_somewhere():
     task = families.group_penalties(families.CIFAR, 30, 100)
-    untuned = methods.plain(task, 30)
-    seconds = untuned.seconds
+    judge = methods.Judge(task, 30)
     done = {
-        method: methods.run(method, task, 30, 0, 12 * seconds, Settings(1.0, 5, 0.3))
-        for method in (OURS, TPE, SHARED, LONGER)
+        method: methods.run(method, task, 30, 0, 12, Settings(1.0, 5, 0.3), judge) for method in (OURS, TPE, SHARED, LONGER)
     }
     for method in (TPE, SHARED, LONGER):
-        assert done[method][0].validation == pytest.approx(untuned.validation, rel=1e-4), method
+        assert done[method][0].validation == pytest.approx(judge.untuned.validation, rel=1e-4), method
     for runs in done.values():
-        assert runs[-2].seconds - methods.compiling(runs) < 12 * seconds
+        assert runs[-2].time - methods.compiling(runs) < 12
     assert min(one.validation for one in done[OURS]) < min(one.validation for one in done[LONGER])
 
 
-def test_the_quick_preset_is_part_of_the_full_one():
-    full, quick = PRESETS["full"], PRESETS["quick"]
-    assert set(quick.hypers) <= set(full.hypers)
-    assert (quick.rate, quick.windows, quick.window_rate) == (full.rate, full.windows, full.window_rate)
+def test_without_optuna_the_searches_are_refused(monkeypatch):
+    monkeypatch.setattr(experiment, "find_spec", lambda name: None)
+    with pytest.raises(DataError, match=r"pip install 'rfho2\[search\]'"):
+        experiment.check(Config())
+    experiment.check(Config(methods=(OURS, LONGER)))
