@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from rfho2.keras_bridge import (
         Cleaned,
         KerasModel,
+        KnotCallback,
+        KnotSchedule,
         RealTimeTuner,
         ScaledSchedule,
         Tuned,
@@ -83,6 +85,8 @@ __all__ = [
     "Hypers",
     "InUseError",
     "KerasModel",
+    "KnotCallback",
+    "KnotSchedule",
     "L1Ball",
     "L2Ball",
     "Nest",

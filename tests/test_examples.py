@@ -45,6 +45,13 @@ def test_learning_rate_in_real_time():
     assert history.trajectories["learning_rate"][-1] > 1e-4
 
 
+@pytest.mark.slow
+def test_a_schedule_for_keras():
+    tuned, history = example("keras_schedule").main(steps=20, iterations=2, epochs=1)
+    assert len(tuned.hypers["learning_rate"]) == 6
+    assert len(history.history["val_accuracy"]) == 1
+
+
 AS_KERAS_IO = {
     "keras_text": 320,
     "keras_segmentation": 128,

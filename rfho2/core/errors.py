@@ -85,10 +85,10 @@ def checked_batch(argument: str, batch: Nest) -> Nest:
     return batch
 
 
-def check_count(argument: str, value: Any, most: int | None = None) -> int:
-    """Requires an integer from 1 to `most`; returns it as a Python int."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{argument} is {value!r}; it has to be an integer, at least 1.")
+def check_count(argument: str, value: Any, most: int | None = None, least: int = 1) -> int:
+    """Requires an integer from `least` to `most`; returns it as a Python int."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{argument} is {value!r}; it has to be an integer, at least {least}.")
     if most is not None and value > most:
         raise ValueError(f"{argument} is {value}; it can be at most {most}.")
     return int(value)

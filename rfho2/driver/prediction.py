@@ -6,7 +6,7 @@ Between two hyper-iterations, at hypers a and b, the objective changes by f(b) -
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,14 +111,23 @@ class PredictionMonitor:
 def repeats(engine: Engine, start: Nest) -> bool:
     """Whether each hyper-iteration computes the same function of the hypers: same params, batches and validation data."""
     problem = engine.problem
-    if not engine.afresh or not isinstance(problem, Problem) or isinstance(start, ParamsFunction):
+    if not engine.afresh or not isinstance(problem, Problem):
         return False
-    if isinstance(problem.batches, Stream) or (problem.batches is not None and of_episodes(problem.batches)):
+    if isinstance(start, ParamsFunction) and _differs(start.function, engine):
+        return False
+    batches = problem.batches
+    if isinstance(batches, Stream) or (batches is not None and of_episodes(batches) and _differs(batches, engine)):
         return False
     if isinstance(problem.objective, Mapping):  # each of several objectives is differentiated by some of the hypers only
         return False
     validation = problem.validation
     return validation is None or constant(validation) or not graphs.depends(graphs.of_index(validation))
+
+
+def _differs(function: Callable[..., Nest], engine: Engine) -> bool:
+    """Whether a function of the episode differs between hyper-iterations; `function.period` is after how many it repeats."""
+    episodes, period = engine.settings.get("n", 1), getattr(function, "period", None)
+    return period is None or episodes % period != 0
 
 
 def change(before: tuple[Hypers, HyperGradient], now: tuple[Hypers, HyperGradient]) -> Change:

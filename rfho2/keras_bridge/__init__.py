@@ -1,6 +1,7 @@
 """Keras models as pure functions; tuning them in real time or offline; cleaning their training data."""
 
 from rfho2.core.ops import cross_entropy
+from rfho2.keras_bridge.training.knot_schedules import KnotCallback, KnotSchedule
 from rfho2.keras_bridge.training.schedules import ScaledSchedule
 from rfho2.keras_bridge.tuners.cleaning import Cleaned, per_example_weights
 from rfho2.keras_bridge.tuners.offline import Tuned, tune
@@ -10,6 +11,8 @@ from rfho2.keras_bridge.wrapping.model import KerasModel, from_keras
 __all__ = [
     "Cleaned",
     "KerasModel",
+    "KnotCallback",
+    "KnotSchedule",
     "RealTimeTuner",
     "ScaledSchedule",
     "Tuned",

@@ -51,10 +51,12 @@ def hyper_update(tunables: Tunables, rate: float, **settings: Any) -> HyperUpdat
 
     E(u, v) = F(u + v, v),  dF/d(u + v) = dE/du,  dF/dv = dE/dv - dE/du
 
+    A momentum that is a vector, with a value for each knot, is updated by itself.
+
     `rate` is the hyper-rate of the learning rate; see `Tunables.rates`. The settings are those of `projected_adam`.
     """
     sets, rates = tunables.constraints(), tunables.rates(rate)
-    if not set(PAIR) <= set(sets):
+    if not set(PAIR) <= set(sets) or tunables.start["momentum"].ndim:
         return projected_adam(rates, sets, **settings)
     sets_during_step = {name: box for name, box in sets.items() if name != "learning_rate"}
     adam = projected_adam(rates, sets_during_step, **settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import keras
@@ -16,6 +17,8 @@ from rfho2.dynamics.averaging import averaged
 from rfho2.dynamics.base import Dynamics, Loss, OwnGradient, Setting, gradient
 from rfho2.dynamics.clipping import clipped
 from rfho2.dynamics.decay import with_decay
+from rfho2.dynamics.knots import with_knots
+from rfho2.keras_bridge.training.keras_facts import compiled_loss_weights, layers_of, refuse_overrides
 from rfho2.keras_bridge.training.losses import Losses, losses
 from rfho2.keras_bridge.training.optimizers import Optimizer, resolve_optimizer, to_keras
 from rfho2.keras_bridge.training.schedules import peak, value_at
@@ -45,6 +48,7 @@ class KerasTraining(NamedTuple):
       loss_weights: a factor for each output, if the model was compiled with them.
       layers: the layer number of each param, if layers have separate hypers.
       undecayed: paths of the params that the optimiser's weight decay leaves alone.
+      knots: the hypers that change in the course of the training, which has so many `steps`.
     """
 
     model: KerasModel
@@ -55,6 +59,8 @@ class KerasTraining(NamedTuple):
     loss_weights: list[float] | None = None
     layers: dict[str, int] | None = None
     undecayed: frozenset[str] = frozenset()
+    knots: frozenset[str] = frozenset()
+    steps: int = 0
 
     def training_loss(self, params: Params, hypers: Hypers, batch: Nest) -> tf.Tensor:
         """The loss that training minimises; the batch is (examples, seed)."""
@@ -102,7 +108,7 @@ class KerasTraining(NamedTuple):
             dynamics = self._steps_of_optimizer(loss)
         if optimizer.ema_momentum is not None:
             dynamics = averaged(dynamics, optimizer.ema_momentum, first=optimizer.accumulation)
-        return dynamics
+        return with_knots(dynamics, self.knots, self.steps) if self.knots else dynamics
 
     def _steps_of_optimizer(self, loss: Loss) -> Dynamics:
         """One step for each call, with clipping, weight decay and constraints, in the order of Keras."""
@@ -117,23 +123,27 @@ class KerasTraining(NamedTuple):
 
     def _scheduled(self, make: Callable[..., Dynamics], loss: Loss, settings: dict[str, Any]) -> Dynamics:
         """The optimiser, with the learning rate times the schedule, if there is one."""
-        if self.optimizer.schedule is None:
+        learning_rate, has_knots = settings["learning_rate"], "learning_rate" in self.knots
+        if self.optimizer.schedule is None and not has_knots:
             return make(loss, **settings)
-        rate = self._rate_times_schedule(settings["learning_rate"])
+        rate = self._rate_times_schedule(learning_rate)
         if self.optimizer.name not in ("momentum", "nesterov"):
             return make(loss, **{**settings, "learning_rate": rate})
-        # Keras's velocity contains the rates of earlier steps, ours only the gradients: so the schedule scales those.
+        # Keras's velocity contains the rates of earlier steps, ours only the gradients: so what changes scales those.
         decay = settings.pop("weight_decay", 0.0)
-        return with_decay(make(OwnGradient(loss, self._scaled_gradient(loss)), **settings), rate, decay)
+        scale, constant = (rate, 1.0) if has_knots else (self._rate_times_schedule(1.0), learning_rate)
+        scaled = OwnGradient(loss, _scaled_gradient(loss, scale))
+        return with_decay(make(scaled, **{**settings, "learning_rate": constant}), rate, decay)
 
     def _scheduled_rate(self, t: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """The rate of the schedule at a step of the optimiser; a schedule counts batches, as in Keras."""
+        """The rate of the schedule at a step of the optimiser, or 1; a schedule counts batches, as in Keras."""
         optimizer = self.optimizer
-        assert optimizer.schedule is not None
+        if optimizer.schedule is None:
+            return tf.ones([], dtype)
         step = optimizer.first_step + optimizer.accumulation * t + (optimizer.accumulation - 1)
         return tf.cast(value_at(optimizer.schedule, step), dtype)
 
-    def _rate_times_schedule(self, factor: Any) -> Setting:
+    def _rate_times_schedule(self, factor: Any) -> Callable[[Hypers, tf.Tensor], Any]:
         """The learning rate as a setting: the factor, a number or a tuned setting, times the schedule."""
 
         def rate(hypers: Hypers, t: tf.Tensor) -> Any:
@@ -141,13 +151,6 @@ class KerasTraining(NamedTuple):
             return nest.map(lambda f: f * self._scheduled_rate(t, tf.convert_to_tensor(f).dtype), value)
 
         return rate
-
-    def _scaled_gradient(self, loss: Loss) -> Callable[..., Nest]:
-        def scaled(params: Nest, hypers: Hypers, batch: Nest, t: tf.Tensor) -> Nest:
-            g = gradient(loss, params, hypers, batch, t)
-            return nest.map(lambda g: g * self._scheduled_rate(t, g.dtype), g)
-
-        return scaled
 
     def _decay_by_path(self, decay: float) -> Setting:
         """A constant decay of those params that it applies to."""
@@ -178,6 +181,14 @@ class KerasTraining(NamedTuple):
         return {**numbers, **{name: rate * value for name, value in factors.items()}, **named}
 
 
+def _scaled_gradient(loss: Loss, factor: Callable[[Hypers, tf.Tensor], tf.Tensor]) -> Callable[..., Nest]:
+    def scaled(params: Nest, hypers: Hypers, batch: Nest, t: tf.Tensor) -> Nest:
+        g = gradient(loss, params, hypers, batch, t)
+        return nest.map(lambda g: g * tf.cast(factor(hypers, t), g.dtype), g)
+
+    return scaled
+
+
 def _decays(path: str, param: tf.Tensor) -> bool:
     """Whether weight decay applies to this param: to kernels and embeddings, not to biases and scales."""
     return param.shape.rank > 1 and "bias" not in path.rsplit("/", 1)[-1]
@@ -191,6 +202,8 @@ def make_training(
     per_layer: bool | str | Sequence[str],
     ranges: Mapping[str, tuple[float, float]] | None,
     batch_norm: str,
+    knots: Mapping[str, int] = MappingProxyType({}),
+    steps: int = 0,
 ) -> KerasTraining:
     """Builds the training from the user's arguments; `checks.check_training` checks it on data."""
     refuse_overrides(model)
@@ -214,11 +227,12 @@ def make_training(
     settings |= {"label_smoothing": max(smoothings)} if len(smoothings) == 1 and max(smoothings) else {}
     labels = [names[i] for i in sorted(names)]
     highest = None if chosen.schedule is None else peak(chosen.schedule)
-    tunables = select_tunables(hypers, ranges, chosen.name, labels, outputs, settings, separate, highest)
+    tunables = select_tunables(hypers, ranges, chosen.name, labels, outputs, settings, separate, highest, knots)
     variables = dict(zip(pure.params, model.trainable_variables, strict=True))
     undecayed = frozenset(path for path, v in variables.items() if chosen.decays is not None and not chosen.decays(v))
     constraints = projections(variables)
-    return KerasTraining(pure, resolved, tunables, chosen, constraints, factors, layers or None, undecayed)
+    changing = frozenset(knots)
+    return KerasTraining(pure, resolved, tunables, chosen, constraints, factors, layers or None, undecayed, changing, steps)
 
 
 def seeded_validation(training: KerasTraining, validation: Batches, seed: int) -> Batches:
@@ -243,46 +257,6 @@ def compile_with(model: keras.Model, training: KerasTraining, optimizer: Any, lo
     listed = [metrics] if isinstance(metrics, str | keras.metrics.Metric) else metrics
     own = isinstance(optimizer, keras.optimizers.Optimizer)
     model.compile(optimizer=optimizer if own else to_keras(training.optimizer.name), loss=loss, metrics=listed)
-
-
-def compiled_loss_weights(model: keras.Model, outputs: Sequence[str]) -> list[float] | None:
-    """The factors of the outputs that the model was compiled with, in the order of the outputs."""
-    weights = getattr(getattr(model, "_compile_loss", None), "_user_loss_weights", None)
-    if weights is None:
-        return None
-    structure = getattr(model, "_outputs_struct", None)
-    names = sorted(structure) if isinstance(structure, Mapping) else list(outputs)
-    if isinstance(weights, Mapping):
-        if not set(weights) <= set(names):
-            raise ValueError(f"loss_weights has {sorted(weights)}, but the model's outputs are {names}; compile it again.")
-        return [float(weights.get(name, 1.0)) for name in names]
-    if not isinstance(weights, list | tuple):
-        return [float(weights)] * len(names)
-    if len(weights) != len(names):
-        raise ValueError(f"loss_weights has {len(weights)} factors for {len(names)} outputs; compile the model again.")
-    return [float(factor) for factor in weights]
-
-
-def refuse_overrides(model: keras.Model) -> None:
-    """Refuses a model with a custom training step, which rfho2 would not follow."""
-    for name in ("train_step", "compute_loss"):
-        if getattr(type(model), name) is not getattr(keras.Model, name):
-            raise ValueError(
-                f"model '{model.name}' ({type(model).__name__}) has its own {name}, which rfho2 does not call, so the "
-                f"training would differ from Keras's. Move what it computes into a loss or a layer (add_loss), or use "
-                f"rf.from_keras and write the loss yourself."
-            )
-
-
-def layers_of(model: keras.Model, params: Params) -> dict[str, int]:
-    """The number of the layer that owns each param, counting the layers with params in the order of the model's weights."""
-    owners: dict[int, int] = {}
-    for number, layer in enumerate(model._flatten_layers(include_self=False)):
-        if not list(layer._flatten_layers(include_self=False)):  # contains no other layer
-            owners |= {id(variable): number for variable in layer.trainable_variables}
-    owner_of_param = [owners.get(id(variable), -1) for variable in model.trainable_variables]
-    numbers = list(dict.fromkeys(owner_of_param))  # _flatten_layers lists the layers of a submodel in reverse order
-    return {path: numbers.index(number) for path, number in zip(params, owner_of_param, strict=True)}
 
 
 def current_params(model: keras.Model, params: Params) -> Params:

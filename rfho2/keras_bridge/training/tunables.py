@@ -89,7 +89,7 @@ class Tunables(NamedTuple):
     Attributes:
       start: initial values, on the user's scale.
       ranges: (low, high) of each, on the user's scale.
-      labels: names of the entries (layers or outputs) of each hyper that is a vector.
+      labels: names of the entries (layers, outputs or knots) of each hyper that is a vector.
     """
 
     start: dict[str, np.ndarray]
@@ -149,6 +149,7 @@ def select_tunables(
     settings: Mapping[str, Any] | None = None,
     per_layer: Sequence[str] = PER_LAYER,
     peak: float | None = None,
+    knots: Mapping[str, int] | None = None,
 ) -> Tunables:
     """Checks and resolves the user's selection.
 
@@ -160,12 +161,14 @@ def select_tunables(
       outputs: names of the model's outputs, for `loss_weights`.
       settings: settings of the optimiser, from which hypers start unless the user gives a value.
       peak: the highest rate of the optimiser's schedule, of which the learning rate is then a factor.
+      knots: the number of values that each of these hypers takes in the course of the training.
     """
     names = _checked_names(hypers, optimizer)
     initial = {**(settings or {}), **(hypers if isinstance(hypers, Mapping) else {})}
     bounds = _checked_ranges(names, _of_factors(names, peak) | dict(ranges or {}))
     labels = {name: layers for name in names if layers and name in per_layer}
     labels |= {name: outputs for name in names if name == "loss_weights"}
+    labels |= {name: [f"knot_{i}" for i in range(count)] for name, count in (knots or {}).items()}
     start = {name: _start(name, initial.get(name), *bounds[name], labels.get(name, ())) for name in names}
     return Tunables(start, bounds, labels)
 

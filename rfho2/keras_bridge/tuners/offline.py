@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import keras
@@ -11,11 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from rfho2 import batches
-from rfho2.core import nest
+from rfho2.core import errors, nest
 from rfho2.core.compiled import Compiled, graph_function
-from rfho2.core.types import Hypers, Nest, Result
+from rfho2.core.types import Batches, Hypers, Nest, Result
 from rfho2.driver.callbacks import checked_callbacks
 from rfho2.driver.hyper_optimizer import HyperOptimizer
+from rfho2.hypergradients.average import average
+from rfho2.hypergradients.engine import MethodEngine
 from rfho2.hypergradients.forward import forward
 from rfho2.hypergradients.reverse import reverse
 from rfho2.keras_bridge.data import sources
@@ -28,15 +31,20 @@ from rfho2.keras_bridge.training.keras_training import (
     make_training,
     seeded_validation,
 )
+from rfho2.keras_bridge.training.knot_schedules import SETTINGS, KnotCallback, KnotSchedule, keras_schedules
 from rfho2.keras_bridge.training.metrics import Metrics, rises
+from rfho2.keras_bridge.training.schedules import scaled
+from rfho2.keras_bridge.training.tunables import separate_hypers
 from rfho2.keras_bridge.tuners.checks import check_metrics, check_training
 from rfho2.keras_bridge.tuners.model_settings import ModelSettings
+from rfho2.keras_bridge.tuners.seeds import initial_weights, of_episode
 from rfho2.keras_bridge.tuners.stages import Stages
 from rfho2.keras_bridge.wrapping.frozen import divided
 from rfho2.keras_bridge.wrapping.model import from_keras
 from rfho2.keras_bridge.wrapping.pure_model import Params
 from rfho2.monitor.progress_bar import ProgressBar
 from rfho2.planning.auto import auto
+from rfho2.planning.plan import plan
 from rfho2.problem import Problem
 
 METHODS = ("auto", "reverse", "forward")
@@ -46,15 +54,18 @@ class Tuned(NamedTuple):
     """The result of `tune`.
 
     Attributes:
-      hypers: the best hypers, on the user's scale; a list of numbers if a hyper has several.
+      hypers: the best hypers, on the user's scale; a list of numbers if a hyper has several, such as knots.
       model: the model passed to `tune`, compiled, with the final weights and the tuned learning rate and momentum.
       result: the driver's result: history, best hyper-iteration, last state. Its history has the hypers on the user's scale;
         its `hypers` are on the scale on which they are tuned (logarithms of learning rates).
+      schedules: the schedule of each hyper with knots, for use with `model.fit`: a learning rate for the optimizer, or a
+        callback. `schedules[name].stretched(steps)` is the same for a training of another length.
     """
 
     hypers: dict[str, float | list[float]]
     model: keras.Model
     result: Result
+    schedules: Mapping[str, KnotSchedule | KnotCallback] = MappingProxyType({})
 
     def __repr__(self) -> str:
         hypers = [f"{name} {', '.join(f'{v:.4g}' for v in np.atleast_1d(value))}" for name, value in self.hypers.items()]
@@ -84,6 +95,8 @@ def tune(
     metrics: Any = None,
     best_by: str = "val_loss",
     best_mode: str = "auto",
+    schedule: Mapping[str, int] | None = None,
+    seeds: int = 1,
     refit: bool = True,
     memory: str | int | None = None,
     callbacks: Sequence[Any] = (),
@@ -112,6 +125,12 @@ def tune(
       best_by: what the best hyper-iteration is chosen by: "val_loss", which the hypergradients minimise, or a metric on the
         validation data, such as "val_accuracy".
       best_mode: "min" or "max"; "auto" knows the direction of Keras's own metrics.
+      schedule: hypers that change in the course of the training, each with the number of its knots: {"learning_rate": 6}
+        tunes six rates at equal distances, between which the logarithm of the rate is linear. With a schedule in the
+        compiled optimizer, the knots are factors on it. See `Tuned.schedules`.
+      seeds: the number of trainings that a hypergradient is averaged over, each with other initial weights (those of copies
+        of the model; its own in the last) and another order of the examples. Leave it at 1 for a pretrained model. Metrics,
+        and the weights without refit, are those of the model's own weights.
       refit: whether the model is trained once more, with the best hypers, on training and validation examples together.
         False leaves it with the weights that the best hypers gave on the training examples.
       memory: the memory that "auto" may use, such as "2GB".
@@ -136,10 +155,17 @@ def tune(
         if data is None:
             raise ValueError(f"{name} is None; pass arrays (x, y), or a dataset of batches.")
     checked_callbacks(callbacks)
+    seeds, steps = errors.check_count("seeds", seeds), errors.check_count("steps", steps)
     examples, held_out = sources.in_memory(train, "train"), sources.in_memory(validation, "validation")
     if refit and len(examples) != len(held_out):
         raise ValueError("only one of train and validation has sample weights; pass them with both, or refit=False.")
-    training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
+    knots = _checked_schedule(schedule, hypers, per_layer)
+    training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm, knots, steps)
+    if "weight_decay" in knots and not training.optimizer.decoupled:
+        raise ValueError(
+            f"schedule has 'weight_decay', but with optimizer '{training.optimizer.name}' that is a penalty in the loss, "
+            f"which Keras cannot schedule. Use AdamW, or build the optimizer with weight_decay=1e-4."
+        )
     compile_with(model, training, optimizer, loss, metrics)
     check_metrics(model, held_out)
     parts = divided(model)
@@ -152,8 +178,10 @@ def tune(
 
     validation_batches = seeded_validation(training, batches.full(held_out), seed + 3)
 
-    def problem(data: tuple[Nest, Nest]) -> Problem:
-        order = batches.seeded(batches.shuffled(data, batch_size, seed), seed + 1)
+    def order(data: tuple[Nest, ...]) -> Batches:
+        return batches.seeded(batches.shuffled(data, batch_size, seed), seed + 1)
+
+    def problem(order: Batches) -> Problem:
         return Problem(training.dynamics(), training.objective, steps, order, validation_batches)
 
     score, measured = _validation_metrics(model, training, held_out, best_by, best_mode)
@@ -163,8 +191,19 @@ def tune(
 
     measure.needs_state = measured is not None  # type: ignore[attr-defined]
     bar = [ProgressBar()] if verbose and not any(isinstance(callback, ProgressBar) for callback in callbacks) else []
-    make = forward if method == "forward" else reverse
-    engine = auto(problem(examples), memory) if method == "auto" else make(problem(examples), jit_compile=jit_compile)
+    starting_hypers, usual_order = tunables.to_internal(tunables.start), order(examples)
+
+    def make(problem: Problem) -> MethodEngine:
+        return (forward if method == "forward" else reverse)(problem, jit_compile=jit_compile)
+
+    start: Any = params
+    if seeds == 1:
+        engine = auto(problem(usual_order), memory) if method == "auto" else make(problem(usual_order))
+    else:
+        if method == "auto":
+            make = plan(problem(usual_order), params, starting_hypers, memory).chosen.build
+        start, orders = of_episode(initial_weights(model, params, seeds, seed), usual_order, steps)
+        engine = average(make(problem(orders)), seeds)
     driver = HyperOptimizer(
         engine,
         hyper_update(tunables, hyper_rate),
@@ -179,19 +218,40 @@ def tune(
         state = result.best.state
         if refit:
             both = nest.map(lambda a, b: np.concatenate([a, b]), examples, held_out)
-            state = Compiled(problem(both).train, jit_compile)(params, result.best.hypers)
+            state = Compiled(problem(order(both)).train, jit_compile)(params, result.best.hypers)
         training.model.assign(training.dynamics().params(state), examples[0])
         best = {name: value.numpy() for name, value in tunables.to_user(result.best.hypers).items()}
-        ModelSettings(model, training.optimizer).end(best, steps)
-        return Tuned({name: value.tolist() for name, value in best.items()}, model, result)
+        last = {name: value[-1] if name in knots else value for name, value in best.items()}
+        ModelSettings(model, training.optimizer).end(last, steps)
+        compiled = training.optimizer.schedule
+        if compiled is not None and training.optimizer.first_step:
+            compiled = scaled(compiled, 1.0, training.optimizer.first_step)
+        schedules = keras_schedules({name: best[name] for name in knots}, steps, compiled)
+        return Tuned({name: value.tolist() for name, value in best.items()}, model, result, schedules)
 
     try:
-        return tuned(driver.run(params, tunables.to_internal(tunables.start), iterations, checkpoint_dir), refit)
+        return tuned(driver.run(start, starting_hypers, iterations, checkpoint_dir), refit)
     except KeyboardInterrupt as error:
         so_far = getattr(error, "result", None)
         if isinstance(so_far, Result) and so_far.best is not None:
             error.result = tuned(so_far, refit=False)  # type: ignore[attr-defined]
         raise
+
+
+def _checked_schedule(
+    schedule: Mapping[str, int] | None, hypers: Sequence[str] | Mapping[str, Any], per_layer: bool | str | Sequence[str]
+) -> dict[str, int]:
+    """The number of knots of each hyper that has them."""
+    names, can_change = [hypers] if isinstance(hypers, str) else list(hypers), ("learning_rate", *SETTINGS)
+    for name, count in (schedule or {}).items():
+        if name not in names:
+            raise ValueError(f"schedule has '{name}', which is not among the hypers {names}; add it to them.")
+        if name not in can_change:
+            raise ValueError(f"schedule has '{name}', which Keras cannot change during a fit; choose from {can_change}.")
+        if name in separate_hypers(per_layer, hypers):
+            raise ValueError(f"schedule and per_layer both have '{name}'; leave it out of one of them.")
+        errors.check_count(f"schedule['{name}']", count, least=2)
+    return dict(schedule or {})
 
 
 def _validation_metrics(
