@@ -6,7 +6,7 @@ Each has the default settings of its authors. A norm or a product without an ind
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import tensorflow as tf
 
@@ -19,8 +19,7 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 FIRST = 1e-6  # the first estimate of the distance to the solution; for DoG relative to the norm of the weights, plus 1
 GAMMA = 8  # of DoG's average: larger values forget earlier weights sooner
 RATE = 0.0025  # of schedule-free AdamW
-
-Step = Callable[[NamedTuple, Nest, tf.Tensor], NamedTuple]
+State = TypeVar("State", bound=NamedTuple)
 
 
 class DoG(NamedTuple):
@@ -171,14 +170,14 @@ RATE_FREE = {"DoG": dog, "D-Adaptation": d_adaptation, "Prodigy": prodigy, "sche
 
 def _dynamics(
     loss: Loss,
-    init: Callable[[Nest, Hypers], NamedTuple],
-    step: Step,
-    point: Callable[..., Nest],
-    params: Callable[..., Nest] | None = None,
+    init: Callable[[Nest, Hypers], State],
+    step: Callable[[State, Nest, tf.Tensor], State],
+    point: Callable[[State], Nest],
+    params: Callable[[State], Nest] | None = None,
 ) -> rf.Dynamics:
     """The gradient is taken at `point(state)`; the weights to evaluate are `params(state)`, by default the same."""
 
-    def whole_step(state: NamedTuple, hypers: Hypers, batch: Nest, t: tf.Tensor) -> NamedTuple:
+    def whole_step(state: State, hypers: Hypers, batch: Nest, t: tf.Tensor) -> State:
         return step(state, gradient(loss, point(state), hypers, batch, t), t)
 
     return rf.Dynamics(init, whole_step, params or point)
