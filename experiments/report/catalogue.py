@@ -17,6 +17,7 @@ from experiments.keras_tasks import report as keras_tasks
 from experiments.label_cleaning import report as label_cleaning
 from experiments.learned_schedule import report as learned_schedule
 from experiments.learning_to_learn import report as learning_to_learn
+from experiments.long_training import report as long_training
 from experiments.online_weights import report as online_weights
 from experiments.speech_settings import report as speech_settings
 from experiments.task_difficulty import report as task_difficulty
@@ -136,6 +137,7 @@ EXPERIMENTS = (
     _of(cleaning_compared.STUDY),
     _of(label_cleaning.STUDY),
     _of(learned_schedule.STUDY),
+    _of(long_training.STUDY),
     Experiment(
         "complexity", "What a hypergradient costs (paper, Appendix A)",
         "Seconds against the number of hypers, memory against the number of weights.",

@@ -19,6 +19,7 @@ SMALL = {
     "label_cleaning": "--train=200 --trusted=50 --models=linear --noises=uniform --iterations=2",
     "learned_schedule": "--steps=20 --trials=2 --many=2 --seeds=1 --fresh_seeds=2 --hyper_iterations=2 --train=200",
     "learning_to_learn": "--shots=2 --tasks=2 --hyper_iterations=2 --rate_iterations=2 --calibration_tasks=4 --test_tasks=4",
+    "long_training": "--methods=DoG --shorter=200 --workers=1",
     "online_weights": "--epochs=2 --hidden=5",
     "speech_settings": "--parts=grid --steps=10 --workers=1",
     "task_difficulty": "--iterations=2 --seeds=1",

@@ -36,6 +36,8 @@ from experiments.learned_schedule import experiment as schedule_experiment
 from experiments.learned_schedule import report as schedule_report
 from experiments.learning_to_learn import experiment as learning_experiment
 from experiments.learning_to_learn import report as learning_report
+from experiments.long_training import experiment as long_experiment
+from experiments.long_training import report as long_report
 from experiments.online_weights import experiment as online_experiment
 from experiments.online_weights import report as online_report
 from experiments.phone_classification import config as phone_config
@@ -309,6 +311,14 @@ def crossover(directory):
     fill(directory, "crossover", crossover_experiment.Config(), rows, {}, texts, ["crossover"])
 
 
+def long_training(directory):
+    """A schedule and real time."""
+    row = {"problem": "teacher", "seed": 0, "budget": 1, "steps": 40, "validation": 0.5, "test": 87.5}
+    rows = [row | {"method": method} for method in ("cosine, best of 5", "real time")]
+    texts = long_report.tables(long_experiment.Config(), rows, directory)
+    fill(directory, "long_training", long_experiment.Config(), rows, {}, texts, ["long_training"])
+
+
 def others(root):
     """The experiments that write one table or figure, or only print."""
     settings = [{"setting": "steps", "value": 10, "f1": [0.0, 0.95, 0.9]}]
@@ -334,7 +344,7 @@ def write_everything(root):
     """Something of each experiment, most of it under names that a user might choose."""
     named = {"a": cleaning, "b/cifar10_5_per_class": tasks, "c": phones, "d": costs, "e": errors, "f": warm}
     named |= {"g": learning, "h": seeds, "i": online, "j": discounts, "k": keras_tasks, "l": labels}
-    named |= {"m": difficulty, "n": speech, "o": compared, "p": schedules, "q": crossover}
+    named |= {"m": difficulty, "n": speech, "o": compared, "p": schedules, "q": crossover, "r": long_training}
     for place, make in named.items():
         with mock.patch.object(sys, "argv", [f"/somewhere/experiments/{make.__name__}.py", "--preset=quick"]):
             make(root / place)

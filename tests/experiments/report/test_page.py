@@ -58,7 +58,7 @@ def test_every_experiment_appears_with_tables_figures_and_settings(results):
             assert any(text in article for article in parsed.articles(place)), (place, text)
     assert len(parsed.articles("d")) == 2, "costs and slopes"
     assert "**" not in parsed.article("l"), "bold numbers"
-    assert len(parsed.all("img")) == 2 + 3 + 2 + 1 + 1 + 1 + 1 + 2 + 1 + 4 + 1 + 1 + (1 + 2 + 1 + 1)
+    assert len(parsed.all("img")) == 2 + 3 + 2 + 1 + 1 + 1 + 1 + 2 + 1 + 4 + 1 + 1 + 1 + (1 + 2 + 1 + 1)
     missing = "seconds, reverse, m = 22, h = 171: not run: needs about 9.0 GB"
     assert [e["text"] for e in parsed.all("li")].count(missing) == 1
 
@@ -143,7 +143,7 @@ def test_an_output_that_cannot_be_written_is_one_sentence(results):
 def test_the_binary_writes_the_page_or_one_sentence(results, tmp_path):
     good, bad = (run_binary("report", f"--results={root}") for root in (results, tmp_path / "absent"))
     assert good.code == 0, good.err[-2000:]
-    assert f"Written to {results / 'report.html'}: 24 results of 24 experiments." in good.out
+    assert f"Written to {results / 'report.html'}: 25 results of 25 experiments." in good.out
     assert (results / "report.html").exists()
     assert bad.code == 1
     assert "Traceback" not in bad.err

@@ -1,0 +1,48 @@
+"""Long training runs: what a method can do in its time, the plateau, and the best baseline."""
+
+import numpy as np
+import pytest
+
+from experiments.long_training import experiment, methods, problems, report
+from experiments.long_training.methods import METHODS, RATE_FREE, Costs
+
+COSTS = Costs(0.5, 2.0, 1.5, dict.fromkeys(RATE_FREE, 1.0))
+
+
+def test_steps_within_a_time():
+    steps = {method: methods.steps_within(method, 4_000.0, COSTS, 2_000) for method in METHODS}
+    assert steps[methods.PLATEAU] == 8_000
+    assert steps[methods.CONSTANT] == steps[methods.COSINE] == 1_600
+    assert {steps[name] for name in RATE_FREE} == {4_000}
+    assert {steps[name] for name in methods.REAL_TIME} == {2_000}
+    assert steps[methods.SHORT_KNOTS] == 2_000  # 10 hypergradients of 200 steps and a run of 2,000
+    assert steps[methods.LONG_KNOTS] == pytest.approx(4_000 / 15, abs=methods.EVALUATIONS)
+
+
+def test_units_wait_for_the_costs():
+    config = experiment.Config(("teacher", "characters"), ("DoG",), (0,), (1, 5))
+    first = experiment.units(config, [])
+    assert [(unit.problem, unit.method) for unit in first] == [(name, experiment.COSTS) for name in config.problems]
+    rows = [{"problem": "teacher", "method": experiment.COSTS, "costs": COSTS._asdict()}]
+    assert [unit.budget for unit in experiment.units(config, rows)] == [0, 0, 1, 5]
+
+
+def test_the_best_baseline_is_chosen_by_validation():
+    rows = [
+        {"problem": "teacher", "budget": 1, "seed": seed, "method": method, "validation": loss, "test": test, "steps": 40}
+        for seed in range(2)
+        for method, loss, test in (("DoG", 0.5, 90.0), ("Prodigy", 0.4, 80.0), ("real time", 0.1, 85.0 + seed))
+    ]
+    assert report.best_baseline(rows) == "Prodigy"
+    assert "+5.50" in report.differences(rows)
+    assert "(Prodigy)" in report.differences(rows)
+
+
+@pytest.mark.slow
+def test_every_method_trains():
+    problem = problems.PROBLEMS["CIFAR features"]
+    trainer = methods.Trainer(problem, problem.load(0, None), 0)
+    scores = {method: trainer.score(trainer(method, 40 * methods.SHORTER).params) for method in METHODS}
+    assert min(scores.values()) > 30, scores  # of ten classes; those without a rate begin slowly
+    falling = trainer._run(trainer._by_rates(), 400, np.full(400, 1e-8), reduce=True)
+    assert falling.steps == 400
