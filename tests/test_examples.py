@@ -46,7 +46,7 @@ def test_learning_rate_in_real_time():
 
 
 @pytest.mark.slow
-def test_a_schedule_for_keras():
+def test_keras_schedule():
     tuned, history = example("keras_schedule").main(steps=20, iterations=2, epochs=1)
     assert len(tuned.hypers["learning_rate"]) == 6
     assert len(history.history["val_accuracy"]) == 1

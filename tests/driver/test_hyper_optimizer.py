@@ -25,7 +25,7 @@ from tests.support.tuning import (
 )
 
 
-@pytest.mark.parametrize("method", [METHODS[0], *(pytest.param(m, marks=pytest.mark.slow) for m in METHODS[1:])])
+@pytest.mark.parametrize("method", METHODS)
 def test_tuned_hypers_do_better_than_fixed_ones(method):
     tuned, fixed = run(adam(), 8, method), run(adam(rate=0.0), 8, method)
     assert tuned.history[-1]["value"] < 0.7 * fixed.history[-1]["value"]
