@@ -27,9 +27,10 @@ def initial_weights(model: keras.Model, params: Params, seeds: int, seed: int) -
     try:
         copies = [keras.models.clone_model(model).trainable_variables for _ in range(seeds - 1)]
     except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
         raise ValueError(
             f"seeds is {seeds}, but Keras cannot copy model '{model.name}' ({type(model).__name__}) to draw other initial "
-            f"weights: {str(error).splitlines()[0][:200]} Build a functional model, or pass seeds=1."
+            f"weights: {reason:.200} Build a functional model, or pass seeds=1."
         ) from error
     finally:
         random.setstate(before)
