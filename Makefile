@@ -11,7 +11,7 @@ test: $(READY)          ## the tests
 
 check: lint test        ## what a change has to pass
 
-# In parts: TensorFlow keeps what XLA has compiled until a process ends, which would be 13 GB for all tests.
+# In parts: a process that runs all tests grows to 13 GB, perhaps because TensorFlow keeps what XLA has compiled.
 check-all: lint .venv/.docs  ## check, and the long grids, several processes, benchmarks' correctness, docs and notebooks
 	failed=0; for part in "tests/keras_bridge" "tests/experiments" "--ignore=tests/keras_bridge --ignore=tests/experiments"; do \
 		$(BIN)/python -m pytest -n 2 --dist loadfile $$part || failed=1; \

@@ -38,7 +38,9 @@ class Config:
 PRESETS = {
     "full": Config(),
     "development": Config(problems=tuple(problems.DEVELOPMENT)),
-    "quick": Config(("CIFAR features",), (methods.COSINE, "Prodigy", "real time", methods.SHORT_KNOTS), (0,), (1,), 20),
+    "quick": Config(
+        ("digits, wrong labels",), (methods.COSINE, "Prodigy", "real time", methods.SHORT_KNOTS), (0,), (1,), 20
+    ),
 }
 
 
