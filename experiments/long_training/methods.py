@@ -1,6 +1,6 @@
 """Ways to choose the learning rate of a long training run. Each is given a number of seconds, and what a step costs.
 
-A run is evaluated twenty times; the weights with the lowest validation loss are kept.
+A run is evaluated twenty times, and the weights with the lowest validation loss are kept; the tuners keep theirs themselves.
 """
 
 from __future__ import annotations
@@ -47,11 +47,10 @@ class Costs(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """The weights that were kept, their validation loss, and the steps of the run that they are from."""
+    """The weights that were kept, and their validation loss."""
 
     params: Nest
     validation: float
-    steps: int
 
 
 def steps_within(method: str, seconds: float, costs: Costs, real_time_steps: int) -> int:
@@ -118,7 +117,7 @@ class Trainer:
         if method == LONG_KNOTS:
             tuned = self._knots(steps)
             assert tuned.result.best is not None
-            return Trained(rf.from_keras(tuned.model, check=False).params, tuned.result.best.value, steps)
+            return Trained(rf.from_keras(tuned.model, check=False).params, tuned.result.best.value)
         shape = {CONSTANT: constant, COSINE: cosine}[method]
         runs = [self._run(self._by_rates(), steps, shape(rate, steps)) for rate in RATES[self._problem.optimizer]]
         return min(runs, key=lambda run: run.validation)
@@ -192,7 +191,7 @@ class Trainer:
         """
         length = steps // EVALUATIONS
         part, state = self._part(dynamics, length), dynamics.init(self._start, {})
-        factor, since, best = 1.0, 0, Trained(self._start, np.inf, steps)
+        factor, since, best = 1.0, 0, Trained(self._start, np.inf)
         for i in range(EVALUATIONS):
             hypers = {} if rates is None else {"rates": tf.constant(factor * rates, tf.float32)}
             state = part(state, hypers, tf.constant(i * length))
@@ -200,24 +199,21 @@ class Trainer:
             loss = float(self._validation(params))
             since = 0 if loss < best.validation else since + 1
             if loss < best.validation:
-                best = Trained(params, loss, steps)
+                best = Trained(params, loss)
             if reduce and since == PATIENCE:
                 factor, since = FACTOR * factor, 0
         return best
-
-    def _fit(self, tuner: rf.RealTimeTuner, epochs: int, steps: int) -> None:
-        tuner.fit(
-            *self._parts.train, validation_data=self._parts.validation, epochs=epochs, steps_per_epoch=steps,
-            batch_size=self._problem.batch_size, verbose=0,
-        )  # fmt: skip
 
     def _real_time(self, method: str, steps: int) -> Trained:
         """One run that tunes its rate; it keeps the best weights itself."""
         model = self._model(average=method == AVERAGED)
         tuner = rf.RealTimeTuner(model, seed=self._seed, check=False, discount=REAL_TIME[method])
-        self._fit(tuner, EVALUATIONS, steps // EVALUATIONS)
+        tuner.fit(
+            *self._parts.train, validation_data=self._parts.validation, epochs=EVALUATIONS,
+            steps_per_epoch=steps // EVALUATIONS, batch_size=self._problem.batch_size, verbose=0,
+        )  # fmt: skip
         params = dict(zip(self._start, (tf.identity(v.value) for v in model.trainable_variables), strict=True))
-        return Trained(params, float(self._validation(params)), steps)
+        return Trained(params, float(self._validation(params)))
 
     def _knots(self, steps: int) -> rf.Tuned:
         return rf.tune(

@@ -104,6 +104,13 @@ def test_knots_are_tuned_and_shown(tuned):
     assert float(tuned.model.optimizer.learning_rate) == pytest.approx(tuned.hypers["learning_rate"][-1])
 
 
+class Interrupts(keras.callbacks.Callback):
+    """Stops a fit, as Ctrl-C does: without a call of `on_train_end`."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        raise KeyboardInterrupt
+
+
 def test_a_schedule_is_saved_loaded_and_stretched(tuned, tmp_path):
     rate, momentum = tuned.schedules["learning_rate"], tuned.schedules["momentum"].stretched(60)
     long = rate.stretched(59)
@@ -116,6 +123,9 @@ def test_a_schedule_is_saved_loaded_and_stretched(tuned, tmp_path):
     model.compile(K.SGD(long, 0.9), SPARSE)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras", custom_objects={"KnotSchedule": rf.KnotSchedule})
+    with pytest.raises(KeyboardInterrupt):
+        loaded.fit(*TRAIN, 12, 1, verbose=0, callbacks=[momentum.stretched(60), Interrupts()])
+    loaded.optimizer.iterations.assign(0)
     for _ in range(2):  # the second fit goes on
         loaded.fit(*TRAIN, 12, 1, verbose=0, callbacks=[momentum])
     assert loaded.optimizer.momentum == pytest.approx(float(momentum(39)), rel=1e-5)

@@ -109,7 +109,8 @@ class KnotCallback(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         """Makes the setting a variable, because a compiled training function would keep a number for ever."""
         optimizer = inner_optimizer(self.model.optimizer)
-        if getattr(optimizer, self.setting, None) in (None, 0.0):
+        before = getattr(optimizer, self.setting, None)
+        if not isinstance(before, _Changing) and not before:  # a fit that was interrupted leaves the variable
             raise ValueError(
                 f"optimizer {type(optimizer).__name__} has no {self.setting} that rf.KnotCallback could change; build it "
                 f"with {self.setting}={self.knots[0]:.3g}."
