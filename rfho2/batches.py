@@ -5,10 +5,12 @@ All randomness comes from full-range 32-bit draws, the only stateless draws that
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -222,24 +224,35 @@ def permutation(index: tf.Tensor, n: int, seed: int, epoch: tf.Tensor) -> tf.Ten
     A Feistel network over Z_a x Z_b adds the halves to each other in turn through a keyed hash. This can be inverted, so it
     is a bijection of 0..ab-1. Entries that land at n or above are mapped again until they land below (cycle walking).
     """
+    return _image(n)(index, tf.stack([tf.constant(seed, tf.int32), epoch]))
+
+
+@functools.cache
+def _image(n: int) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """(indices, seed and epoch) -> their images; a function of its own, because the graph of a training has it many times.
+
+    It is traced once for each shape of the indices. The 300 ops would take half of the time to trace a small problem.
+    """
     a, b = _factors(n)
     rounds = 12 if n < SMALL else 6
-    keys = tf.random.stateless_uniform(
-        [rounds], tf.stack([tf.constant(seed, tf.int32), epoch]), minval=None, maxval=None, dtype=tf.int32
-    )
 
-    def network(x: tf.Tensor) -> tf.Tensor:
-        left, right = tf.truncatediv(x, b), tf.truncatemod(x, b)
-        for i in range(0, rounds, 2):
-            left = _added(left, _hash(right, keys[i]), a)
-            right = _added(right, _hash(left, keys[i + 1]), b)
-        return left * b + right
+    def image(index: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        keys = tf.random.stateless_uniform([rounds], seed, minval=None, maxval=None, dtype=tf.int32)
 
-    x = network(index)
-    if a * b == n:
+        def network(x: tf.Tensor) -> tf.Tensor:
+            left, right = tf.truncatediv(x, b), tf.truncatemod(x, b)
+            for i in range(0, rounds, 2):
+                left = _added(left, _hash(right, keys[i]), a)
+                right = _added(right, _hash(left, keys[i + 1]), b)
+            return left * b + right
+
+        x = network(index)
+        if a * b == n:
+            return x
+        (x,) = tf.while_loop(lambda x: tf.reduce_any(x >= n), lambda x: (tf.where(x >= n, network(x), x),), (x,))
         return x
-    (x,) = tf.while_loop(lambda x: tf.reduce_any(x >= n), lambda x: (tf.where(x >= n, network(x), x),), (x,))
-    return x
+
+    return tf.function(image, autograph=False)
 
 
 def _factors(n: int) -> tuple[int, int]:

@@ -127,7 +127,7 @@ def test_shuffled_refuses(data, batch_size, message):
 
 def test_permutation_is_a_bijection():
     number = seed(7)
-    for n in (*range(1, 35), 49, 53, 64, 97, 100, 127, 199, 255, 256, 257):  # squares, primes, powers of 2, both kinds
+    for n in (1, 2, 3, 4, 5, 7, 12, 31, 49, 64, 97, 255, 256, 257):  # squares, primes, powers of 2, both kinds
         image = permutation(tf.range(n), n, number, tf.constant(n)).numpy()
         assert sorted(image) == list(range(n)), (n, number)
 
