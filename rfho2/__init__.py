@@ -13,6 +13,7 @@ from rfho2 import batches, distribute, memory
 from rfho2.constraints.sets import Box, BoxL1Ball, Constraint, L1Ball, L2Ball, NonNegative, Simplex, SymmetricNonNegative
 from rfho2.core.errors import DivergenceError
 from rfho2.core.ops import cross_entropy, fixed_product
+from rfho2.core.recompute import recompute
 from rfho2.core.types import Best, HyperGradient, Hypers, Nest, Result, Run
 from rfho2.driver.checkpoint_store import CheckpointError
 from rfho2.driver.hyper_optimizer import HyperOptimizer
@@ -136,6 +137,7 @@ __all__ = [
     "plot",
     "projected_adam",
     "real_time",
+    "recompute",
     "reverse",
     "rmsprop",
     "tune",

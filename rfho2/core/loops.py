@@ -4,7 +4,7 @@ Each is one graph node, whatever the number of steps, and runs under XLA and ove
 loops inside loops.
 
 On a GPU, XLA launches the kernels of an iteration as one CUDA graph, but each access to a TensorArray separately. There,
-states are therefore saved flat, and `record` and `fold_back` take several steps per iteration.
+small states are therefore saved flat, and `record` and `fold_back` take several steps per iteration.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ Time: TypeAlias = int | tf.Tensor
 # Reverse mode of a 784-200-200-10 network, T = 200, on an H200 in TF32, without Python overhead, and seconds to compile:
 # plain 47.7 ms, 15 s; flat 39.5 ms, 11 s; flat with 4, 5 or 8 steps per iteration 35.4, 34.5, 33.9 ms, 20, 20, 33 s.
 TOGETHER = 5  # steps per iteration of `record` and `fold_back` on a GPU
+SMALL = 2**25  # bytes of a state: copying a larger one takes longer than the launches that a flat one saves
 
 
 def fold(body: Callable[[Nest, tf.Tensor], Nest], carry: Nest, start: Time, steps: Time) -> Nest:
@@ -107,7 +108,12 @@ def _restored(saved: list[tf.Tensor], example: Nest) -> Nest:
 
 
 def _flat(leaves: list[tf.Tensor]) -> bool:
-    return devices.gpu() and not sharded() and all(leaf.shape.is_fully_defined() for leaf in leaves)
+    known = all(leaf.shape.is_fully_defined() for leaf in leaves)
+    return devices.gpu() and not sharded() and known and _bytes(leaves) <= SMALL
+
+
+def _bytes(leaves: list[tf.Tensor]) -> int:
+    return sum(leaf.dtype.size * leaf.shape.num_elements() for leaf in leaves)
 
 
 def _by_dtype(leaves: list[tf.Tensor]) -> list[list[int]]:
@@ -141,7 +147,7 @@ def record(
         return i + 1, (write_slot(slots, i, state), body(state, start + i))
 
     size = steps if most is None else most
-    slots, last = _while(steps, advance, (slots_for(state, cast(int, size)), state), _together())
+    slots, last = _while(steps, advance, (slots_for(state, cast(int, size)), state), _together(state))
     return Trajectory(slots, state), last
 
 
@@ -154,11 +160,12 @@ def fold_back(
         index = steps - 1 - i
         return i + 1, body(carry, trajectory.read(index), start + index)
 
-    return _while(steps, advance, carry, _together())
+    return _while(steps, advance, carry, _together(trajectory.structure))
 
 
-def _together() -> int:
-    return TOGETHER if devices.gpu() and not sharded() else 1
+def _together(state: Nest) -> int:
+    """Steps per iteration: several if launches take a noticeable part of the time, which makes programs larger."""
+    return TOGETHER if _flat(nest.flatten(state)) else 1
 
 
 def _while(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
@@ -74,11 +74,18 @@ def distance(table: tf.Tensor, length: tf.Tensor, slots: tf.Tensor) -> tf.Tensor
     return tf.minimum(tf.gather(row, runs - 1), length - tf.gather(below, runs - 1))
 
 
-def record(step: Step, state: Nest, start: int, steps: int, slots: int) -> tuple[SavedStates, Nest]:
-    """Runs all the steps and saves states along the way; returns (saved states, last state)."""
-    first = Place(state, tf.constant(start), tf.constant(0))
+def record(
+    step: Step, state: Nest, start: loops.Time, steps: loops.Time, slots: int, most: int | None = None
+) -> tuple[SavedStates, Nest]:
+    """Runs all the steps and saves states along the way; returns (saved states, last state).
+
+    Args:
+      most: the largest number of steps, if `steps` is a tensor.
+    """
+    start = tf.convert_to_tensor(start, tf.int32)
+    first = Place(state, start, tf.constant(0))
     empty = loops.slots_for(first[:2], slots)
-    saved = SavedStates(*_walk(step, empty, first, tf.constant(start + steps), _table(steps, slots), slots))
+    saved = SavedStates(*_walk(step, empty, first, start + steps, _table(steps, slots, most), slots))
     return saved, saved.end.state
 
 
@@ -87,12 +94,13 @@ def fold_back(
     body: Callable[[Nest, Nest, tf.Tensor], Nest],
     carry: Nest,
     saved: SavedStates,
-    start: int,
-    steps: int,
+    start: loops.Time,
+    steps: loops.Time,
     slots: int,
+    most: int | None = None,
 ) -> Nest:
     """carry <- body(carry, s_t, t) for t = start + steps - 1, ..., start, each s_t recomputed from the last saved state."""
-    table = _table(steps, slots)
+    table = _table(steps, slots, most)
 
     def back(everything: tuple[Nest, loops.Slots, tf.Tensor], i: tf.Tensor) -> tuple[Nest, loops.Slots, tf.Tensor]:
         carry, full, slot = everything
@@ -119,5 +127,5 @@ def _walk(
     return loops.repeat(lambda everything: everything[1].t < end, onward, (slots_now, renewed(place)))
 
 
-def _table(steps: int, slots: int) -> tf.Tensor:
-    return tf.constant(reach(slots, steps + 1))
+def _table(steps: loops.Time, slots: int, most: int | None) -> tf.Tensor:
+    return tf.constant(reach(slots, cast(int, steps if most is None else most) + 1))

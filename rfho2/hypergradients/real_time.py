@@ -44,6 +44,7 @@ def real_time(
     *,
     discount: float = 1.0,
     mode: str = "forward",
+    checkpoints: int | None = None,
 ) -> MethodEngine:
     """Hypergradients of a training without an end: after every `hyper_batch` steps, grad f_t = dE/ds_t Z_t + dE/d hypers.
 
@@ -72,6 +73,8 @@ def real_time(
       discount: from 0 to 1. 1 is exact. 1 - 1/n looks back about n steps, which keeps Z from growing without bound and
         reduces its noise, at the price of a bias towards short-term effects (MARTHE; Donini et al., 2020).
       mode: "forward" or "reverse".
+      checkpoints: in reverse mode, how many states of a hyper-batch to save; the others are recomputed, as in `rf.reverse`.
+        None saves all.
 
     Returns:
       An engine whose `start(params, hypers) -> carry` and `advance(carry, hypers, k) -> (HyperGradient, carry)` a
@@ -86,7 +89,7 @@ def real_time(
     >>> hypergradient.grads["lr"].numpy().item()  # d/dlr of (1 - lr)^2 / 2
     -0.5
     """
-    settings = window_settings(hyper_batch, carry, discount, mode)
+    settings = window_settings(hyper_batch, carry, discount, mode, checkpoints)
     make = one_step if settings.discount == 0 else reverse_windows if settings.mode == "reverse" else forward_windows
     return window_engine(problem, settings, make, jit_compile)
 

@@ -18,6 +18,7 @@ import tensorflow as tf
 from rfho2.batches import Stream
 from rfho2.core import errors, loops, nest
 from rfho2.core.types import HyperGradient, Hypers, Nest
+from rfho2.hypergradients import binomial
 from rfho2.hypergradients.engine import MethodEngine, Processes
 from rfho2.hypergradients.method import Method
 from rfho2.hypergradients.reverse import Sweep, pull_back
@@ -31,6 +32,7 @@ class WindowSettings(NamedTuple):
     carry: bool
     discount: float
     mode: str
+    checkpoints: int | None = None
 
     @property
     def most(self) -> int:
@@ -53,7 +55,9 @@ class WindowSettings(NamedTuple):
         return tf.cast(steps, tf.int32) if tf.is_tensor(t) else steps
 
 
-def window_settings(hyper_batch: int | Fraction, carry: bool | None, discount: float, mode: str) -> WindowSettings:
+def window_settings(
+    hyper_batch: int | Fraction, carry: bool | None, discount: float, mode: str, checkpoints: int | None = None
+) -> WindowSettings:
     """Checks the arguments; `carry` is None where it follows from the mode."""
     if isinstance(hyper_batch, Fraction) and hyper_batch.denominator == 1:
         hyper_batch = int(hyper_batch)
@@ -71,7 +75,14 @@ def window_settings(hyper_batch: int | Fraction, carry: bool | None, discount: f
             "carry is True, but mode is 'reverse', which goes back to the start of a hyper-batch and no further: it has no "
             "Z to keep. Leave carry out; to look back further, make hyper_batch larger or use mode='forward'."
         )
-    return WindowSettings(hyper_batch, mode == "forward" if carry is None else bool(carry), float(discount), mode)
+    if checkpoints is not None:
+        checkpoints = errors.check_count("checkpoints", checkpoints)
+        if mode != "reverse" or discount == 0:
+            raise ValueError(
+                f"checkpoints is {checkpoints}, but only mode='reverse' with a discount above 0 saves states. Leave it out."
+            )
+    carries = mode == "forward" if carry is None else bool(carry)
+    return WindowSettings(hyper_batch, carries, float(discount), mode, checkpoints)
 
 
 class WindowCarry(NamedTuple):
@@ -106,6 +117,8 @@ def window_engine(
     """
     length = settings.hyper_batch if isinstance(settings.hyper_batch, int) else str(settings.hyper_batch)
     described = {"method": "real_time", **settings._asdict(), "hyper_batch": length, "jit_compile": jit_compile}
+    if settings.checkpoints is None:
+        del described["checkpoints"]  # runs of version 1.0.0, which did not have them, can be resumed
     described |= extra_settings or {}
 
     def with_stream(problem: Problem, *_: Any) -> Method:
@@ -135,9 +148,14 @@ def reverse_windows(problem: Problem, settings: WindowSettings) -> Method:
         steps = settings.steps(t)
         end = t + steps
         sweep = WindowSweep(problem.reading(streamed, t), hypers, k, t, settings.discount)
-        trajectory, last = loops.record(sweep.step, carry.state, t, steps, settings.most)
-        costs = sweep.turn(last, sweep.nothing(last), end)
-        costs, _ = loops.fold_back(sweep.back, costs, trajectory, t, steps)
+        if settings.checkpoints is None or settings.checkpoints >= settings.most:
+            trajectory, last = loops.record(sweep.step, carry.state, t, steps, settings.most)
+            costs, _ = loops.fold_back(sweep.back, sweep.turn(last, sweep.nothing(last), end), trajectory, t, steps)
+        else:
+            window = t, steps, settings.checkpoints, settings.most
+            saved, last = binomial.record(sweep.step, carry.state, *window)
+            turned = sweep.turn(last, sweep.nothing(last), end)
+            costs, _ = binomial.fold_back(sweep.step, sweep.back, turned, saved, *window)
         grads = _with_initialisation(problem, carry, hypers, costs)
         value = problem.value(sweep.terms, [cost.value for cost in costs])
         norms = {"adjoint": nest.norm([cost.state for cost in costs])}

@@ -129,6 +129,12 @@ def test_a_window_in_reverse(name):
     assert_recursion(CASES[name], DISCOUNTS[name], carry=False, mode="reverse")
 
 
+@pytest.mark.parametrize("checkpoints", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["several", *(pytest.param(n, marks=pytest.mark.slow) for n in CASES if n != "several")])
+def test_a_window_in_reverse_with_few_states(name, checkpoints):
+    assert_recursion(CASES[name], DISCOUNTS[name], carry=False, mode="reverse", checkpoints=checkpoints)
+
+
 @pytest.mark.parametrize(("name", "carry"), [("several", True), ("shifted", False)])
 def test_a_discount_in_forward_mode(name, carry):
     assert_recursion(CASES[name], 0.7, carry)
@@ -140,10 +146,12 @@ def test_one_step(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("discount", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize(
+    "more", [{"discount": 0.0}, {"discount": 0.7}, {"discount": 1.0}, {"discount": 1.0, "checkpoints": 2}]
+)
 @pytest.mark.parametrize("name", CASES)
-def test_windows_under_xla(name, discount):
-    assert_recursion(CASES[name], discount, carry=False, mode="reverse", jit_compile=True)
+def test_windows_under_xla(name, more):
+    assert_recursion(CASES[name], carry=False, mode="reverse", jit_compile=True, **more)
 
 
 def test_a_window_of_adam_in_reverse_is_forward_mode_without_carry():
@@ -191,7 +199,7 @@ def test_golden_numbers(discount, jit_compile):
     ("name", "settings"),
     [
         ("plain", {"discount": 0.9}),
-        ("running", {"mode": "reverse"}),
+        ("running", {"mode": "reverse", "checkpoints": 1}),
         pytest.param("streamed", {"mode": "reverse", "discount": 0.9}, marks=pytest.mark.slow),
         pytest.param("plain", {"discount": 0}, marks=pytest.mark.slow),
         pytest.param("streamed", {}, marks=pytest.mark.slow),

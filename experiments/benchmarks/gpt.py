@@ -1,0 +1,89 @@
+"""The transformer of `gpt_numbers` in TensorFlow, as a problem for real time in reverse mode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+import rfho2 as rf
+from experiments.benchmarks.gpt_numbers import BETAS, CLIP, EPSILON, NORM_EPSILON, WEIGHT_DECAY, Size, Text
+from rfho2.core.types import Hypers
+
+Params = Mapping[str, tf.Tensor]
+
+
+def problem(size: Size, text: Text, recompute: bool = True, compute: tf.DType | None = None) -> rf.Problem:
+    """AdamW on the weighted losses of the sources.
+
+    Args:
+      recompute: whether the activations of each block, and the logits, are recomputed.
+      compute: the dtype of activations and products; by default that of the params. Norms, attention weights and losses are
+        computed in the dtype of the params.
+    """
+    network = Network(size, recompute, compute)
+    tokens, sources = tf.constant(text.tokens), tf.constant(text.sources)
+
+    def loss(params: Params, hypers: Hypers, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        weights = tf.gather(hypers["sources"], batch[1])
+        return tf.reduce_mean(weights * network.losses(params, batch[0]))
+
+    def objective(params: Params, hypers: Hypers, batch: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_mean(network.losses(params, batch))
+
+    dynamics = rf.adamw(rf.clipped(loss, global_clipnorm=CLIP), "rate", WEIGHT_DECAY, *BETAS, EPSILON)
+    last = len(text.tokens) - 1
+
+    def batches(t: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.gather(tokens, 1 + t % last), tf.gather(sources, 1 + t % last)
+
+    return rf.Problem(dynamics, objective, None, batches, rf.batches.full(tokens[0]))
+
+
+class Network:
+    """The functions of the network, whose blocks are recomputed or not."""
+
+    def __init__(self, size: Size, recompute: bool, compute: tf.DType | None):
+        self.size, self.compute = size, compute
+        wrap = rf.recompute if recompute else lambda function: function
+        self._block, self._head = wrap(self.block), wrap(self.head)
+
+    def losses(self, params: Params, tokens: tf.Tensor) -> tf.Tensor:
+        """The mean cross-entropy of each example of a batch."""
+        x = tf.gather(params["tokens"], tokens[:, :-1]) + params["positions"]
+        x = tf.cast(x, self.compute or x.dtype)
+        for i in range(self.size.layers):
+            prefix = f"{i}/"
+            x = self._block({key.removeprefix(prefix): w for key, w in params.items() if key.startswith(prefix)}, x)
+        return self._head({name: params[name] for name in ("tokens", "norm")}, x, tokens[:, 1:])
+
+    def block(self, w: Params, x: tf.Tensor) -> tf.Tensor:
+        """Causal attention, then an MLP; each is added to its input."""
+        heads, width = self.size.heads, self.size.width // self.size.heads
+        b, s, _ = x.shape
+
+        def apart(y: tf.Tensor) -> tf.Tensor:
+            return tf.transpose(tf.reshape(y, [b, s, heads, width]), [0, 2, 1, 3])
+
+        q, k, v = map(apart, tf.split(self._product(self._normed(x, w["norm"]), w["qkv"]), 3, -1))
+        scores = tf.cast(tf.matmul(q, k, transpose_b=True), w["qkv"].dtype) / width**0.5
+        earlier = tf.linalg.band_part(tf.ones([s, s], tf.bool), -1, 0)
+        attention = tf.nn.softmax(tf.where(earlier, scores, tf.constant(-1e9, scores.dtype)))
+        mixed = tf.reshape(tf.transpose(tf.matmul(tf.cast(attention, v.dtype), v), [0, 2, 1, 3]), x.shape)
+        x += self._product(mixed, w["out"])
+        return x + self._product(tf.nn.gelu(self._product(self._normed(x, w["mlp_norm"]), w["up"]), True), w["down"])
+
+    def head(self, w: Params, x: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        """The mean cross-entropy of each example; the output weights are the embeddings."""
+        x = self._normed(x, w["norm"])
+        logits = tf.cast(tf.matmul(x, tf.cast(w["tokens"], x.dtype), transpose_b=True), w["tokens"].dtype)
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits), -1)
+
+    def _product(self, x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
+        return tf.matmul(x, tf.cast(w, x.dtype))
+
+    def _normed(self, x: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+        exact = tf.cast(x, scale.dtype)
+        exact -= tf.reduce_mean(exact, -1, keepdims=True)
+        exact *= scale * tf.math.rsqrt(tf.reduce_mean(tf.square(exact), -1, keepdims=True) + NORM_EPSILON)
+        return tf.cast(exact, x.dtype)

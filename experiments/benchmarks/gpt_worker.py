@@ -1,0 +1,115 @@
+"""One contestant of the transformer benchmark in a process of its own, so that peak memory is its own.
+
+python -m experiments.benchmarks.gpt_worker '{"framework": "rfho2", "size": "1M", "window": 8, "rounds": 3}'
+
+prints one line that begins with `ANSWER`: seconds of the first call, which compiles, and of the best of the following ones,
+the peak memory of the device in bytes if the framework knows it, and the last value and hypergradient.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from experiments.benchmarks import gpt_numbers
+from experiments.benchmarks.gpt_numbers import SIZES, Size, Text
+
+ANSWER = "ANSWER "
+BATCHES = 9  # one of them for validation
+Answer = tuple[float, dict[str, np.ndarray]]
+
+
+def rfho2(size: Size, text: Text, window: int, compute: str | None, options: dict[str, Any]) -> tuple[Iterator[Answer], Any]:
+    """The answers of the windows of one training run, and a function that tells the peak memory."""
+    import tensorflow as tf
+
+    import rfho2 as rf
+    from experiments.benchmarks import gpt
+
+    tf.config.experimental.enable_tensor_float_32_execution(options.get("tf32", True))
+    dtype = tf.as_dtype(options.get("dtype", "float32"))
+    problem = gpt.problem(size, text, options.get("recompute", True), None if compute is None else tf.as_dtype(compute))
+    engine = rf.real_time(
+        problem, window, mode="reverse", checkpoints=options.get("checkpoints"), jit_compile=options.get("jit", True)
+    )
+
+    def windows() -> Iterator[Answer]:
+        params = {name: tf.constant(w) for name, w in gpt_numbers.initial_params(size, dtype.as_numpy_dtype).items()}
+        hypers = {name: tf.constant(h) for name, h in gpt_numbers.hypers(dtype.as_numpy_dtype).items()}
+        carry = engine.start(params, hypers)
+        del params
+        k = 0
+        while True:
+            hypergradient, carry = engine.advance(carry, hypers, k)
+            answer = float(hypergradient.value), {name: g.numpy() for name, g in hypergradient.grads.items()}
+            del hypergradient
+            yield answer
+            k += 1
+
+    def peak() -> int | None:
+        if not tf.config.list_physical_devices("GPU"):
+            return None
+        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+    return windows(), peak
+
+
+def jax(size: Size, text: Text, window: int, compute: str | None, options: dict[str, Any]) -> tuple[Iterator[Answer], Any]:
+    """The same in JAX."""
+    import jax as j
+    import jax.numpy as jnp
+
+    from experiments.benchmarks import jax_gpt
+
+    if not options.get("tf32", True):
+        j.config.update("jax_default_matmul_precision", "highest")
+    if options.get("dtype") == "float64":
+        j.config.update("jax_enable_x64", True)
+    dtype = np.dtype(options.get("dtype", "float32"))
+    recompute, mixed = options.get("recompute", True), options.get("mixed", False)
+    advance: Callable[..., Any] = jax_gpt.window(size, text, window, mixed, recompute, compute)
+
+    def windows() -> Iterator[Answer]:
+        params = j.tree.map(jnp.asarray, gpt_numbers.initial_params(size, dtype))
+        state = (params, *(j.tree.map(jnp.zeros_like, params) for _ in range(2)))
+        del params
+        hypers, t = j.tree.map(jnp.asarray, gpt_numbers.hypers(dtype)), 0
+        while True:
+            value, grads, state = advance(state, hypers, jnp.asarray(t, jnp.int32))
+            yield float(value), {name: np.asarray(g) for name, g in grads.items()}
+            t += window
+
+    def peak() -> int | None:
+        return (j.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+
+    return windows(), peak
+
+
+def main() -> None:
+    """Runs the contestant that the argument describes."""
+    asked = json.loads(sys.argv[1])
+    size = SIZES[asked["size"]]
+    make = {"rfho2": rfho2, "jax": jax}[asked["framework"]]
+    windows, peak = make(size, gpt_numbers.text(size, BATCHES), asked["window"], asked.get("compute"), asked)
+    seconds = []
+    for _ in range(1 + asked["rounds"]):
+        began = time.perf_counter()
+        value, grads = next(windows)
+        seconds.append(time.perf_counter() - began)
+    answer = {
+        "first": seconds[0],
+        "seconds": min(seconds[1:]),
+        "peak": peak(),
+        "value": value,
+        "grads": {name: np.asarray(g, float).tolist() for name, g in grads.items()},
+    }
+    print(ANSWER + json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Recomputed blocks: the same derivatives in every mode and order, without the activations."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rfho2 as rf
+from tests.support.problems import assert_agree, differences, response
+
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape):
+    return tf.constant(0.4 * RNG.normal(size=shape), tf.float64)
+
+
+PARAMS = [{"in": normal(4, 6), "bias": normal(6), "out": normal(6, 4)} for _ in range(2)]
+DATA = normal(9, 4), normal(9, 4)
+HYPERS = {"lr": 0.05, "l2": 0.02, "gain": 1.2}
+
+
+def block(w, inputs, positions, gain):
+    """Two inputs that are differentiated, of which one is a number, and one of integers; a nest of two outputs."""
+    x, total = inputs
+    hidden = tf.tanh(gain * x @ w["in"] + w["bias"]) * tf.cast(positions % 3, x.dtype)[:, None]
+    x = x + hidden @ w["out"]
+    return x, total + tf.reduce_mean(x**2)
+
+
+def error(params, gain, batch, layer):
+    x, y = batch
+    total = tf.zeros([], x.dtype)
+    for w in params:
+        x, total = layer(w, (x, total), tf.range(9), gain)
+    return tf.reduce_mean((x - y) ** 2) + 0.1 * total
+
+
+def problem(layer):
+    """Four steps of Adam; the gain of the blocks is a hyper, in the loss and in the objective."""
+
+    def loss(params, hypers, batch):
+        penalty = tf.add_n([tf.reduce_sum(w["in"] ** 2) for w in params])
+        return error(params, hypers["gain"], batch, layer) + hypers["l2"] * penalty
+
+    dynamics = rf.adam(loss, "lr", epsilon=1e-2)
+    full = rf.batches.full(DATA)
+    return rf.Problem(dynamics, lambda p, h, batch: error(p, h["gain"], batch, layer), 4, full, full)
+
+
+def hypers():
+    return {name: tf.constant(value, tf.float64) for name, value in HYPERS.items()}
+
+
+@pytest.fixture(scope="module")
+def expected():
+    plain = problem(block)
+    return differences(lambda h: response(plain, PARAMS, h), hypers())
+
+
+ENGINES = {
+    "reverse": rf.reverse,
+    "forward": rf.forward,
+    "windows": lambda problem, **options: rf.real_time(problem, 4, mode="reverse", checkpoints=2, **options),
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "jit_compile"),
+    [
+        ("reverse", False),
+        pytest.param("reverse", True, marks=pytest.mark.slow),
+        pytest.param("forward", False, marks=pytest.mark.slow),
+        pytest.param("forward", True, marks=pytest.mark.slow),
+        pytest.param("windows", False, marks=pytest.mark.slow),
+        pytest.param("windows", True, marks=pytest.mark.slow),
+    ],
+)
+def test_hypergradients_agree_with_differences(expected, method, jit_compile):
+    engine = ENGINES[method](problem(rf.recompute(block)), jit_compile=jit_compile)
+    assert_agree(engine(PARAMS, hypers()).grads, expected, rtol=1e-6)
+
+
+def test_equal_blocks_are_traced_once():
+    calls = []
+
+    def counted(w, x):
+        calls.append(w)
+        return tf.tanh(w * x)
+
+    layer = rf.recompute(counted)
+
+    def chain(w):
+        for _ in range(5):
+            w = layer(w, w)
+        return w
+
+    for _ in range(2):
+        tf.function(chain, autograph=False)(tf.constant(0.5))
+    assert len(calls) == 1
+
+
+def test_xla_does_not_find_the_activations_of_the_forward_pass_again():
+    """The gradient runs the block twice; a compiler that merged both would keep what the block computes in between."""
+
+    def tanhs(layer):
+        def slope(w):
+            with tf.GradientTape() as tape:
+                tape.watch(w)
+                y = layer(w, layer(w, w))
+            return tape.gradient(y, w)
+
+        compiled = tf.function(slope, autograph=False, jit_compile=True)
+        return compiled.experimental_get_compiler_ir(tf.ones([20, 20]))(stage="optimized_hlo").count(" tanh(")
+
+    twice = lambda w, x: tf.tanh(w @ tf.tanh(w @ x))  # noqa: E731
+    assert tanhs(rf.recompute(twice)) > tanhs(twice) == 4
+
+
+def test_what_is_not_an_argument_is_refused():
+    variable = tf.Variable(2.0)
+    with pytest.raises(ValueError, match="not one of its arguments"):
+        rf.recompute(lambda x: variable * x)(tf.constant(1.0))
+
+    @tf.function
+    def outside(w):
+        return rf.recompute(lambda x: w * x)(tf.constant(1.0))
+
+    with pytest.raises(ValueError, match="not one of its arguments"):
+        outside(tf.constant(1.0))
