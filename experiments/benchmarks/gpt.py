@@ -13,13 +13,17 @@ from rfho2.core.types import Hypers
 Params = Mapping[str, tf.Tensor]
 
 
-def problem(size: Size, text: Text, recompute: bool = True, compute: tf.DType | None = None) -> rf.Problem:
+def problem(
+    size: Size, text: Text, recompute: bool = True, compute: tf.DType | None = None, epsilon: float = EPSILON
+) -> rf.Problem:
     """AdamW on the weighted losses of the sources.
 
     Args:
       recompute: whether the activations of each block, and the logits, are recomputed.
       compute: the dtype of activations and products; by default that of the params. Norms, attention weights and losses are
         computed in the dtype of the params.
+      epsilon: AdamW's. With the default, the derivative by the weight of a source is that of the few entries whose gradient
+        is 0 within 1e-8, so that differences would need steps below rounding.
     """
     network = Network(size, recompute, compute)
     tokens, sources = tf.constant(text.tokens), tf.constant(text.sources)
@@ -31,7 +35,7 @@ def problem(size: Size, text: Text, recompute: bool = True, compute: tf.DType | 
     def objective(params: Params, hypers: Hypers, batch: tf.Tensor) -> tf.Tensor:
         return tf.reduce_mean(network.losses(params, batch))
 
-    dynamics = rf.adamw(rf.clipped(loss, global_clipnorm=CLIP), "rate", WEIGHT_DECAY, *BETAS, EPSILON)
+    dynamics = rf.adamw(rf.clipped(loss, global_clipnorm=CLIP), "rate", WEIGHT_DECAY, *BETAS, epsilon)
     last = len(text.tokens) - 1
 
     def batches(t: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

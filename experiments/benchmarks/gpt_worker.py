@@ -12,7 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -46,7 +46,7 @@ def rfho2(size: Size, text: Text, window: int, compute: str | None, options: dic
         k = 0
         while True:
             hypergradient, carry = engine.advance(carry, hypers, k)
-            answer = float(hypergradient.value), {name: g.numpy() for name, g in hypergradient.grads.items()}
+            answer = float(cast(Any, hypergradient.value)), {name: g.numpy() for name, g in hypergradient.grads.items()}
             del hypergradient
             yield answer
             k += 1
