@@ -41,6 +41,7 @@ class Config:
     sizes: tuple[str, ...] = setting(("1M",), "Sizes of the network.", choices=tuple(SIZES))
     windows: tuple[int, ...] = setting((8,), "Steps of a window.", at_least=1)
     frameworks: tuple[str, ...] = setting(("rfho2", "jax"), "Frameworks.", choices=("rfho2", "jax"))
+    checkpoints: int | None = setting(None, "States of a window that rfho2 saves; all by default.", at_least=1)
     rounds: int = setting(5, "Timed windows, of which the best counts.", at_least=1)
     tf32: bool = setting(True, "Whether products of float32 may be rounded to TF32 on a GPU.")
     compute: str | None = setting(None, "Dtype of activations and products.", choices=["bfloat16"])
