@@ -207,7 +207,7 @@ def epochs(draw):
     return n, batch_size, draw(st.integers(0, 2**31 - 1)), draw(st.integers(0, 10**6))
 
 
-@examples(12)
+@examples(6)
 @given(epochs())
 def test_a_random_epoch_has_each_example_once(drawn):
     n, batch_size, seed, epoch = drawn

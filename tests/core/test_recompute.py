@@ -116,6 +116,17 @@ def test_xla_does_not_find_the_activations_of_the_forward_pass_again():
     assert tanhs(rf.recompute(twice)) > tanhs(twice) == 4
 
 
+def test_variables_and_arrays_can_be_arguments():
+    variable, layer = tf.Variable(0.5), rf.recompute(lambda w, x, power: tf.tanh(w * x) ** power)
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as tape:
+            value = layer(variable, np.float32([1.0]), 2)
+        slope = tape.gradient(value, variable)
+    y = np.tanh(0.5)
+    np.testing.assert_allclose(slope, 2 * y * (1 - y**2), rtol=1e-6)
+    np.testing.assert_allclose(outer.gradient(slope, variable), 2 * (1 - y**2) * (1 - 3 * y**2), rtol=1e-5)
+
+
 def test_what_is_not_an_argument_is_refused():
     variable = tf.Variable(2.0)
     with pytest.raises(ValueError, match="not one of its arguments"):
