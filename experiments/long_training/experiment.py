@@ -53,11 +53,13 @@ class Unit(NamedTuple):
     method: str
     budget: int
     costs: Costs | None = None
+    counted: str = methods.FIT
 
     @property
     def name(self) -> str:
         """Identifies the unit."""
-        return f"{self.problem}, seed {self.seed}, {self.method}, budget {self.budget}; {described(self.config, *NOT_NAMED)}"
+        run = f"{self.problem}, seed {self.seed}, {self.method}, budget {self.budget}, {self.counted}"
+        return f"{run}; {described(self.config, *NOT_NAMED)}"
 
 
 NOT_NAMED = ("problems", "methods", "seeds", "budgets", "cache_dir")
@@ -70,10 +72,11 @@ def units(config: Config, rows: Sequence[Row]) -> list[Unit]:
         for row in where(rows, problem=problem, method=COSTS):
             costs = Costs(**row["costs"])
             wanted += [
-                Unit(config, problem, seed, method, budget, costs)
+                Unit(config, problem, seed, method, budget, costs, counted)
                 for seed in config.seeds
                 for budget in config.budgets
                 for method in config.methods
+                for counted in methods.counts(method)
             ]
     return wanted
 
@@ -95,11 +98,15 @@ def compute(unit: Unit, output: Path) -> Row:
     if unit.costs is None:
         return row | {"costs": train.costs(steps)._asdict()}
     real_time_steps = unit.budget * steps
-    within = methods.steps_within(unit.method, real_time_steps * unit.costs.real_time, unit.costs, real_time_steps)
+    seconds = real_time_steps * unit.costs.real_time
+    within = methods.steps_within(unit.method, seconds, unit.costs, real_time_steps, unit.counted)
     trained = train(unit.method, within)
-    return row | {"steps": within, "validation": trained.validation, "test": train.score(trained.params)}
+    scores = {"validation": trained.validation, "test": train.score(trained.params)}
+    return row | {"counted": unit.counted, "steps": within, **scores}
 
 
 def results(config: Config, rows: Sequence[Row]) -> list[Row]:
-    """The rows of the methods."""
-    return [row for row in rows if row["method"] != COSTS]
+    """The rows of the methods, for each way to count."""
+    runs = [row for row in rows if row["method"] != COSTS]
+    once = [row for row in runs if len(methods.counts(row["method"])) == 1]
+    return [*runs, *(row | {"counted": counted} for row in once for counted in methods.COUNTS[1:])]

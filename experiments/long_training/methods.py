@@ -37,10 +37,20 @@ SHORT_KNOTS, LONG_KNOTS = "knots, tuned on a tenth", "knots, tuned on all"
 METHODS = (CONSTANT, COSINE, PLATEAU, *RATE_FREE, *REAL_TIME, SHORT_KNOTS, LONG_KNOTS)
 
 
-class Costs(NamedTuple):
-    """Seconds of a step: plain, in real time, in reverse, and of each optimiser without a rate; see `Trainer.costs`."""
+COUNTS = FIT, LOOP = "Keras's fit", "compiled loop"
+"""What a plain step may cost: as a user of Keras runs it, or as fast as it can be."""
 
-    plain: float
+
+class Costs(NamedTuple):
+    """Seconds of a step, as measured by `Trainer.costs`.
+
+    Attributes:
+      plain: by `COUNTS`.
+      real_time, reverse: of real time and of reverse mode.
+      rate_free: of each optimiser without a rate, relative to a plain step.
+    """
+
+    plain: Mapping[str, float]
     real_time: float
     reverse: float
     rate_free: Mapping[str, float]
@@ -53,7 +63,7 @@ class Trained(NamedTuple):
     validation: float
 
 
-def steps_within(method: str, seconds: float, costs: Costs, real_time_steps: int) -> int:
+def steps_within(method: str, seconds: float, costs: Costs, real_time_steps: int, counted: str) -> int:
     """The length of the run, or of the last one, so that everything takes so many seconds; a multiple of the evaluations.
 
     Args:
@@ -61,18 +71,25 @@ def steps_within(method: str, seconds: float, costs: Costs, real_time_steps: int
       seconds: for all runs together.
       costs: of a step.
       real_time_steps: the steps that real time takes in these seconds.
+      counted: one of `COUNTS`.
     """
+    plain = costs.plain[counted]
     if method in REAL_TIME:
         steps: float = real_time_steps
     elif method in RATE_FREE:
-        steps = seconds / costs.rate_free[method]
+        steps = seconds / (plain * costs.rate_free[method])
     elif method == SHORT_KNOTS:
-        steps = seconds / (ITERATIONS / SHORTER * costs.reverse + costs.plain)
+        steps = seconds / (ITERATIONS / SHORTER * costs.reverse + plain)
     elif method == LONG_KNOTS:
         steps = seconds / (ITERATIONS * costs.reverse)
     else:
-        steps = seconds / costs.plain / (1 if method == PLATEAU else len(RATES["momentum"]))
+        steps = seconds / plain / (1 if method == PLATEAU else len(RATES["momentum"]))
     return max(1, round(steps / EVALUATIONS)) * EVALUATIONS
+
+
+def counts(method: str) -> tuple[str, ...]:
+    """The ways to count that matter to a method: all if it takes plain steps, otherwise one, which stands for all."""
+    return COUNTS[:1] if method in REAL_TIME or method == LONG_KNOTS else COUNTS
 
 
 class Trainer:
@@ -129,7 +146,7 @@ class Trainer:
         return self._problem.score(np.concatenate(pieces), y)
 
     def costs(self, real_time_steps: int) -> Costs:
-        """What steps cost a user of Keras: its own `fit`, and a whole run of the tuner, all of it included.
+        """What steps cost: a whole run of the tuner, all of it included, and plain steps by Keras's `fit` and in a loop.
 
         The optimisers without a rate are not Keras's: they cost more than a plain step by a factor that is measured with
         compiled loops, in which only arithmetic counts.
@@ -137,14 +154,13 @@ class Trainer:
         began = time.perf_counter()
         self("real time", real_time_steps)
         real_time = (time.perf_counter() - began) / real_time_steps
-        plain = _seconds_per_step(self._keras_fit())
-        arithmetic = _seconds_per_step(self._whole(self._by_rates()))
+        plain = {FIT: _seconds_per_step(self._keras_fit()), LOOP: _seconds_per_step(self._whole(self._by_rates()))}
         free = {name: _seconds_per_step(self._whole(make(self._loss))) for name, make in RATE_FREE.items()}
         training, hypers = self._training, self._training.tunables.to_internal(self._training.tunables.start)
         held_out = rf.batches.full(self._parts.validation)
         engine = rf.reverse(rf.Problem(training.dynamics(), training.objective, TIMED, self._batches(), held_out))
         reverse = _seconds_per_step(lambda: nest.flatten(engine(self._start, hypers).value)[0].numpy())
-        return Costs(plain, real_time, reverse, {name: plain * each / arithmetic for name, each in free.items()})
+        return Costs(plain, real_time, reverse, {name: each / plain[LOOP] for name, each in free.items()})
 
     def _keras_fit(self) -> Callable[[], Any]:
         model, size = self._model(), self._problem.batch_size

@@ -14,20 +14,23 @@ from experiments.common.statistics import difference
 from experiments.common.study import Caption, Study
 from experiments.common.tables import Table, column, distinct, where
 from experiments.long_training.experiment import PRESETS, Config, compute, results, units
-from experiments.long_training.methods import LONG_KNOTS, METHODS, REAL_TIME, SHORT_KNOTS
+from experiments.long_training.methods import FIT, LONG_KNOTS, LOOP, METHODS, REAL_TIME, SHORT_KNOTS
 from experiments.long_training.problems import DEVELOPMENT
 
 TUNED = (*REAL_TIME, SHORT_KNOTS, LONG_KNOTS)
+ENDINGS = {FIT: "", LOOP: "_compiled"}  # of the names of tables
 BASELINES = tuple(method for method in METHODS if method not in TUNED)
 
 
 def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
     """Scores of each method, how far the methods that tune are from the best baseline, and the lengths of the runs."""
-    return {
-        "table.md": means(rows, "test", ".2f"),
-        "differences.md": differences(rows),
-        "steps.md": means(rows, "steps", ".0f"),
-    }
+    made = {}
+    for counted, ending in ENDINGS.items():
+        chosen = where(rows, counted=counted)
+        made[f"table{ending}.md"] = means(chosen, "test", ".2f")
+        made[f"differences{ending}.md"] = differences(chosen)
+        made[f"steps{ending}.md"] = means(chosen, "steps", ".0f")
+    return made
 
 
 def means(rows: Sequence[Row], key: str, form: str) -> str:
@@ -74,7 +77,10 @@ def shown(rows: Sequence[Row]) -> list[str]:
 
 
 def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
-    """Test scores of each method, one panel for each problem: light for the shorter budget, dark for the longer one."""
+    """Test scores of each method, one panel for each problem: light for the shorter budget, dark for the longer one.
+
+    Dots if plain steps cost what they cost in Keras's `fit`, crosses if they cost what they cost in a compiled loop.
+    """
     names, listed = distinct(rows, "problem"), shown(rows)
     figure, axes = plt.subplots(
         -(-len(names) // 3),
@@ -91,10 +97,11 @@ def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
     for axis, name in zip(axes.flat, names, strict=False):
         for i, budget in enumerate(budgets):
             for place, method in enumerate(listed):
-                values = column(where(rows, problem=name, method=method, budget=budget), "test")
                 colour = "tab:red" if method in TUNED else "tab:blue"
                 alpha = 1.0 if i == len(budgets) - 1 else 0.35
-                axis.plot(values, [place] * len(values), "o", color=colour, alpha=alpha, markersize=4)
+                for counted, marker, shift in ((FIT, "o", -0.15), (LOOP, "x", 0.15)):
+                    values = column(where(rows, problem=name, method=method, budget=budget, counted=counted), "test")
+                    axis.plot(values, [place + shift] * len(values), marker, color=colour, alpha=alpha, markersize=4)
         axis.set(title=f"{name}{' (development)' if name in DEVELOPMENT else ''}", xlabel="test score, %")
         axis.set_yticks(range(len(listed)), listed)
         axis.set_ylim(len(listed) - 0.5, -0.5)
@@ -108,9 +115,12 @@ STUDY = Study(
     Config, PRESETS, units, compute, tables, figures,
     {
         "table.md": Caption("Test score, %, within one and five times the time that tuning in real time takes"),
+        "table_compiled.md": Caption("The same, if plain steps cost what they cost in a compiled loop"),
         "differences.md": Caption("Points by which methods with hypergradients are ahead of the best baseline"),
+        "differences_compiled.md": Caption("The same, if plain steps cost what they cost in a compiled loop"),
         "steps.md": Caption("Steps of the runs; of methods with several runs, the last one"),
-        "long_training.png": Caption("Test scores; each dot is one seed, paler with the shorter time"),
+        "steps_compiled.md": Caption("The same, if plain steps cost what they cost in a compiled loop"),
+        "long_training.png": Caption("Test scores; paler with the shorter time; crosses: plain steps compiled"),
     },
     results,
     preset_help="full: nine problems, three seeds; development: three of them; quick: one, for a minute.",

@@ -37,6 +37,7 @@ from experiments.learned_schedule import report as schedule_report
 from experiments.learning_to_learn import experiment as learning_experiment
 from experiments.learning_to_learn import report as learning_report
 from experiments.long_training import experiment as long_experiment
+from experiments.long_training import methods as long_methods
 from experiments.long_training import report as long_report
 from experiments.online_weights import experiment as online_experiment
 from experiments.online_weights import report as online_report
@@ -314,7 +315,8 @@ def crossover(directory):
 def long_training(directory):
     """A schedule and real time."""
     row = {"problem": "teacher", "seed": 0, "budget": 1, "steps": 40, "validation": 0.5, "test": 87.5}
-    rows = [row | {"method": method} for method in ("cosine, best of 5", "real time")]
+    counted = [row | {"counted": way} for way in long_methods.COUNTS]
+    rows = [one | {"method": method} for method in ("cosine, best of 5", "real time") for one in counted]
     texts = long_report.tables(long_experiment.Config(), rows, directory)
     fill(directory, "long_training", long_experiment.Config(), rows, {}, texts, ["long_training"])
 

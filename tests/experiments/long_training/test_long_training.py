@@ -3,18 +3,20 @@
 import pytest
 
 from experiments.long_training import experiment, methods, problems, report
-from experiments.long_training.methods import METHODS, RATE_FREE, Costs
+from experiments.long_training.methods import FIT, LOOP, METHODS, RATE_FREE, Costs
 
-COSTS = Costs(0.5, 2.0, 1.5, dict.fromkeys(RATE_FREE, 1.0))
+COSTS = Costs({FIT: 0.5, LOOP: 0.25}, 2.0, 1.5, dict.fromkeys(RATE_FREE, 2.0))
 
 
 def test_steps_within_a_time():
-    steps = {method: methods.steps_within(method, 4_000.0, COSTS, 2_000) for method in METHODS}
+    steps = {method: methods.steps_within(method, 4_000.0, COSTS, 2_000, FIT) for method in METHODS}
     assert steps[methods.PLATEAU] == 8_000
     assert steps[methods.CONSTANT] == steps[methods.COSINE] == 1_600
     assert {steps[name] for name in RATE_FREE} == {4_000}
     assert {steps[name] for name in methods.REAL_TIME} == {2_000}
     assert steps[methods.SHORT_KNOTS] == 2_000  # 10 hypergradients of 200 steps and a run of 2,000
+    assert methods.steps_within(methods.PLATEAU, 4_000.0, COSTS, 2_000, LOOP) == 16_000
+    assert methods.steps_within("DoG", 4_000.0, COSTS, 2_000, LOOP) == 8_000
     assert steps[methods.LONG_KNOTS] == pytest.approx(4_000 / 15, abs=methods.EVALUATIONS)
 
 
@@ -23,7 +25,13 @@ def test_units_wait_for_the_costs():
     first = experiment.units(config, [])
     assert [(unit.problem, unit.method) for unit in first] == [(name, experiment.COSTS) for name in config.problems]
     rows = [{"problem": "teacher", "method": experiment.COSTS, "costs": COSTS._asdict()}]
-    assert [unit.budget for unit in experiment.units(config, rows)] == [0, 0, 1, 5]
+    assert [unit.budget for unit in experiment.units(config, rows)] == [0, 0, 1, 1, 5, 5]  # two ways to count
+
+
+def test_what_takes_no_plain_steps_is_run_once_and_counted_twice():
+    rows = [{"method": "real time", "counted": FIT}, {"method": "DoG", "counted": FIT}, {"method": experiment.COSTS}]
+    counted = [(row["method"], row["counted"]) for row in experiment.results(experiment.Config(), rows)]
+    assert counted == [("real time", FIT), ("DoG", FIT), ("real time", LOOP)]
 
 
 def test_the_best_baseline_is_chosen_by_validation():
