@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -33,7 +33,13 @@ class KerasModel(NamedTuple):
     assign: Callable[..., None]
 
 
-def from_keras(model: keras.Model, x: Any = None, batch_norm: str = "batch", check: bool = True) -> KerasModel:
+def from_keras(
+    model: keras.Model,
+    x: Any = None,
+    batch_norm: str = "batch",
+    check: bool = True,
+    recompute: Sequence[str | keras.Layer] = (),
+) -> KerasModel:
     """Wraps a Sequential, functional or subclassed Keras model, differentiable as often as rfho2 needs.
 
     Args:
@@ -44,6 +50,8 @@ def from_keras(model: keras.Model, x: Any = None, batch_norm: str = "batch", che
         "frozen" normalises by the model's current moving statistics.
       check: whether Hessian-vector products are compared with finite differences (in float64; some seconds for a large
         model). An op with a hidden stop_gradient makes hypergradients silently wrong.
+      recompute: layers or models inside the model, or their names, whose activations no derivative keeps: they are computed
+        again, as by `rf.recompute`. The blocks of a transformer are a good choice.
 
     >>> import keras
     >>> import rfho2 as rf
@@ -56,7 +64,7 @@ def from_keras(model: keras.Model, x: Any = None, batch_norm: str = "batch", che
     [[3.0]]
     """
     _check_arguments(model, batch_norm)
-    pure = PureModel(model, by_batch=batch_norm == "batch")
+    pure = PureModel(model, batch_norm == "batch", recompute)
     params = errors.checked_params({path: tf.identity(v.value) for path, v in pure.trainable.items()})
     if check:
         inputs = example_input(model, pure.layers) if x is None else next(input_batches(x))

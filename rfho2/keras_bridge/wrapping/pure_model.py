@@ -15,6 +15,7 @@ from rfho2.core.compiled import graph_function
 from rfho2.core.types import Nest
 from rfho2.core.warn import warn
 from rfho2.keras_bridge.wrapping import patches
+from rfho2.keras_bridge.wrapping.recomputed import recomputed_calls
 
 Params = dict[str, tf.Tensor]
 STATISTICS_BATCH = 256  # examples per batch when moving statistics are recomputed from arrays
@@ -25,10 +26,14 @@ class UnseededError(ValueError):
 
 
 class PureModel:
-    """The function behind `KerasModel.apply`; with `by_batch`, batch norm uses the statistics of the batch."""
+    """The function behind `KerasModel.apply`; with `by_batch`, batch norm uses the statistics of the batch.
 
-    def __init__(self, model: keras.Model, by_batch: bool):
+    The layers in `recompute`, objects or names, are computed again where a derivative needs their activations.
+    """
+
+    def __init__(self, model: keras.Model, by_batch: bool, recompute: Sequence[Any] = ()):
         self.model = model
+        self._recomputed = recomputed_calls(model, recompute)
         self.layers = list(model._flatten_layers())
         self.by_batch = by_batch
         self.trainable = _by_path(model.trainable_variables)
@@ -85,6 +90,7 @@ class PureModel:
             patches.named_loop_errors(self.layers),
             patches.without_cudnn(self.layers),
             patches.computing_in(self.layers, dtype),
+            patches.replaced(*[(call.layer, "call", call) for call in self._recomputed]),
             scope,
         ):
             yield scope
