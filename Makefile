@@ -11,9 +11,10 @@ test: $(READY)          ## the tests
 
 check: lint test        ## what a change has to pass
 
-# In parts: a process that runs all tests grows to 13 GB, perhaps because TensorFlow keeps what XLA has compiled.
+# In parts: a process that runs all tests grows to 12 GB, perhaps because TensorFlow keeps what XLA has compiled.
+PARTS := tests/keras_bridge tests/experiments tests/hypergradients tests/driver
 check-all: lint .venv/.docs  ## check, and the long grids, several processes, benchmarks' correctness, docs and notebooks
-	failed=0; for part in "tests/keras_bridge" "tests/experiments" "--ignore=tests/keras_bridge --ignore=tests/experiments"; do \
+	failed=0; for part in $(PARTS) "$(PARTS:%=--ignore=%)"; do \
 		$(BIN)/python -m pytest -n 2 --dist loadfile $$part || failed=1; \
 	done; exit $$failed
 
