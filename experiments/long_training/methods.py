@@ -134,7 +134,7 @@ class Trainer:
         if method == LONG_KNOTS:
             tuned = self._knots(steps)
             assert tuned.result.best is not None
-            return Trained(rf.from_keras(tuned.model, check=False).params, tuned.result.best.value)
+            return Trained(self._params(tuned.model), tuned.result.best.value)
         shape = {CONSTANT: constant, COSINE: cosine}[method]
         runs = [self._run(self._by_rates(), steps, shape(rate, steps)) for rate in RATES[self._problem.optimizer]]
         return min(runs, key=lambda run: run.validation)
@@ -228,8 +228,12 @@ class Trainer:
             *self._parts.train, validation_data=self._parts.validation, epochs=EVALUATIONS,
             steps_per_epoch=steps // EVALUATIONS, batch_size=self._problem.batch_size, verbose=0,
         )  # fmt: skip
-        params = dict(zip(self._start, (tf.identity(v.value) for v in model.trainable_variables), strict=True))
+        params = self._params(model)
         return Trained(params, float(self._validation(params)))
+
+    def _params(self, model: keras.Model) -> dict[str, tf.Tensor]:
+        """The weights of a model, under the names that they have in the first one."""
+        return dict(zip(self._start, (tf.identity(v.value) for v in model.trainable_variables), strict=True))
 
     def _knots(self, steps: int) -> rf.Tuned:
         return rf.tune(
