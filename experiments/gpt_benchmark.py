@@ -28,6 +28,7 @@ from experiments.common.tables import Table
 VARIANTS: dict[str, dict[str, Any]] = {
     "rfho2": {"framework": "rfho2", "recompute": False},
     "rfho2, blocks recomputed": {"framework": "rfho2"},
+    "JAX, activations of all steps kept": {"framework": "jax", "recompute": False, "keep_steps": True},
     "JAX": {"framework": "jax", "recompute": False},
     "JAX, blocks recomputed": {"framework": "jax"},
     "JAX, blocks recomputed, forward over reverse": {"framework": "jax", "mixed": True},

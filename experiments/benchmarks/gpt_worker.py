@@ -24,7 +24,7 @@ BATCHES = 9  # one of them for validation
 Answer = tuple[float, dict[str, np.ndarray]]
 
 
-def rfho2(size: Size, text: Text, window: int, compute: str | None, options: dict[str, Any]) -> tuple[Iterator[Answer], Any]:
+def in_rfho2(size: Size, text: Text, window: int, options: dict[str, Any]) -> tuple[Iterator[Answer], Any]:
     """The answers of the windows of one training run, and a function that tells the peak memory."""
     import tensorflow as tf
 
@@ -32,15 +32,15 @@ def rfho2(size: Size, text: Text, window: int, compute: str | None, options: dic
     from experiments.benchmarks import gpt
 
     tf.config.experimental.enable_tensor_float_32_execution(options.get("tf32", True))
-    dtype = tf.as_dtype(options.get("dtype", "float32"))
-    problem = gpt.problem(size, text, options.get("recompute", True), None if compute is None else tf.as_dtype(compute))
+    compute = None if options.get("compute") is None else tf.as_dtype(options["compute"])
+    problem = gpt.problem(size, text, options.get("recompute", True), compute)
     engine = rf.real_time(
         problem, window, mode="reverse", checkpoints=options.get("checkpoints"), jit_compile=options.get("jit", True)
     )
 
     def windows() -> Iterator[Answer]:
-        params = {name: tf.constant(w) for name, w in gpt_numbers.initial_params(size, dtype.as_numpy_dtype).items()}
-        hypers = {name: tf.constant(h) for name, h in gpt_numbers.hypers(dtype.as_numpy_dtype).items()}
+        params = {name: tf.constant(w) for name, w in gpt_numbers.initial_params(size).items()}
+        hypers = {name: tf.constant(h) for name, h in gpt_numbers.hypers().items()}
         carry = engine.start(params, hypers)
         del params
         k = 0
@@ -59,33 +59,31 @@ def rfho2(size: Size, text: Text, window: int, compute: str | None, options: dic
     return windows(), peak
 
 
-def jax(size: Size, text: Text, window: int, compute: str | None, options: dict[str, Any]) -> tuple[Iterator[Answer], Any]:
+def in_jax(size: Size, text: Text, window: int, options: dict[str, Any]) -> tuple[Iterator[Answer], Any]:
     """The same in JAX."""
-    import jax as j
+    import jax
     import jax.numpy as jnp
 
     from experiments.benchmarks import jax_gpt
 
     if not options.get("tf32", True):
-        j.config.update("jax_default_matmul_precision", "highest")
-    if options.get("dtype") == "float64":
-        j.config.update("jax_enable_x64", True)
-    dtype = np.dtype(options.get("dtype", "float32"))
-    recompute, mixed = options.get("recompute", True), options.get("mixed", False)
-    advance: Callable[..., Any] = jax_gpt.window(size, text, window, mixed, recompute, compute)
+        jax.config.update("jax_default_matmul_precision", "highest")
+    names = ("recompute", "mixed", "keep_steps", "compute")
+    chosen = {name: options[name] for name in names if name in options}
+    advance: Callable[..., Any] = jax_gpt.window(size, text, window, **chosen)
 
     def windows() -> Iterator[Answer]:
-        params = j.tree.map(jnp.asarray, gpt_numbers.initial_params(size, dtype))
-        state = (params, *(j.tree.map(jnp.zeros_like, params) for _ in range(2)))
+        params = jax.tree.map(jnp.asarray, gpt_numbers.initial_params(size))
+        state = (params, *(jax.tree.map(jnp.zeros_like, params) for _ in range(2)))
         del params
-        hypers, t = j.tree.map(jnp.asarray, gpt_numbers.hypers(dtype)), 0
+        hypers, t = jax.tree.map(jnp.asarray, gpt_numbers.hypers()), 0
         while True:
             value, grads, state = advance(state, hypers, jnp.asarray(t, jnp.int32))
             yield float(value), {name: np.asarray(g) for name, g in grads.items()}
             t += window
 
     def peak() -> int | None:
-        return (j.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+        return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
 
     return windows(), peak
 
@@ -94,8 +92,8 @@ def main() -> None:
     """Runs the contestant that the argument describes."""
     asked = json.loads(sys.argv[1])
     size = SIZES[asked["size"]]
-    make = {"rfho2": rfho2, "jax": jax}[asked["framework"]]
-    windows, peak = make(size, gpt_numbers.text(size, BATCHES), asked["window"], asked.get("compute"), asked)
+    make = {"rfho2": in_rfho2, "jax": in_jax}[asked["framework"]]
+    windows, peak = make(size, gpt_numbers.text(size, BATCHES), asked["window"], asked)
     seconds = []
     for _ in range(1 + asked["rounds"]):
         began = time.perf_counter()

@@ -20,9 +20,18 @@ State = tuple[Params, Params, Params]
 
 
 def window(
-    size: Size, text: Text, steps: int, mixed: bool, recompute: bool = True, compute: Any = None
+    size: Size,
+    text: Text,
+    steps: int,
+    mixed: bool = False,
+    recompute: bool = True,
+    keep_steps: bool = False,
+    compute: Any = None,
 ) -> Callable[..., Any]:
-    """(state, hypers, t) -> (value, grads, new state); the memory of the state is used for the new one."""
+    """(state, hypers, t) -> (value, grads, new state); the memory of the state is used for the new one.
+
+    With `keep_steps`, the activations of all steps are kept, as by a plain `jax.grad` through a scan.
+    """
     losses = network(size, recompute, compute)
     data = tuple(map(jnp.asarray, text))
 
@@ -38,7 +47,8 @@ def window(
             row = 1 + t % (len(tokens) - 1)
             return adamw(slope, state, hypers, (tokens[row], sources[row]), t), None
 
-        state, _ = jax.lax.scan(jax.checkpoint(step, prevent_cse=False), state, t + jnp.arange(steps))
+        body = step if keep_steps else jax.checkpoint(step, prevent_cse=False)  # a scan needs no barriers against CSE
+        state, _ = jax.lax.scan(body, state, t + jnp.arange(steps))
         return jnp.mean(losses(state[0], tokens[0])), state
 
     def derivative(state: State, hypers: Any, t: Any, data: Any) -> Any:

@@ -71,7 +71,9 @@ class _Functions:
 
     def _pull_back(self, arguments: tuple[Nest, ...], upstream: list[tf.Tensor]) -> list[tf.Tensor]:
         """The gradients of sum(upstream * outputs) with respect to the floating-point leaves of the arguments."""
-        arguments = _after(arguments, upstream)
+        return self._pulled(_after(arguments, upstream), upstream)
+
+    def _pulled(self, arguments: tuple[Nest, ...], upstream: list[tf.Tensor]) -> list[tf.Tensor]:
         watched = _floating(arguments)
         with tf.GradientTape() as tape:
             tape.watch(watched)
@@ -84,13 +86,10 @@ class _Functions:
         """The gradients of sum(cotangents * pull_back) with respect to the leaves of the arguments, and to upstream."""
         arguments = _after(arguments, cotangents)
         watched = _floating(arguments)
-        with tf.GradientTape() as outer:
-            outer.watch((watched, upstream))
-            with tf.GradientTape() as tape:
-                tape.watch(watched)
-                outputs = _floating(self.block(*arguments))
-            pulled = nest.dense(tape.gradient(outputs, watched, upstream, unconnected_gradients=ZERO))
-        return nest.dense(outer.gradient(pulled, (watched, upstream), cotangents, unconnected_gradients=ZERO))
+        with tf.GradientTape() as tape:
+            tape.watch((watched, upstream))
+            pulled = self._pulled(arguments, upstream)
+        return nest.dense(tape.gradient(pulled, (watched, upstream), cotangents, unconnected_gradients=ZERO))
 
 
 def _call(functions: _Functions, arguments: tuple[Nest, ...], leaves: list[Any], places: list[int]) -> Nest:
