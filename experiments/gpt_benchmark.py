@@ -2,6 +2,7 @@
 
 python -m experiments.gpt_benchmark --sizes=1M --windows=4 --frameworks=rfho2
 python -m experiments.gpt_benchmark --sizes=10M --windows=8 --jax_command="python3"
+python -m experiments.gpt_benchmark --sizes=10M,50M --windows=8,32 --plan  # on a GPU: predicted and measured peaks
 
 The network and its hypers are described in benchmarks/gpt_numbers.py; each variant computes in a process of its own. The
 time is that of the best of several windows after the first, which compiles.
@@ -28,10 +29,13 @@ from experiments.common.tables import Table
 VARIANTS: dict[str, dict[str, Any]] = {
     "rfho2": {"framework": "rfho2", "recompute": False},
     "rfho2, blocks recomputed": {"framework": "rfho2"},
+    "rfho2, blocks recomputed in a loop": {"framework": "rfho2", "loop": True},
     "JAX, activations of all steps kept": {"framework": "jax", "recompute": False, "keep_steps": True},
     "JAX": {"framework": "jax", "recompute": False},
     "JAX, blocks recomputed": {"framework": "jax"},
     "JAX, blocks recomputed, forward over reverse": {"framework": "jax", "mixed": True},
+    "JAX, blocks recomputed in a scan": {"framework": "jax", "loop": True},
+    "JAX, blocks recomputed in a scan, forward over reverse": {"framework": "jax", "loop": True, "mixed": True},
 }
 
 
@@ -46,6 +50,7 @@ class Config:
     rounds: int = setting(5, "Timed windows, of which the best counts.", at_least=1)
     tf32: bool = setting(True, "Whether products of float32 may be rounded to TF32 on a GPU.")
     compute: str | None = setting(None, "Dtype of activations and products.", choices=["bfloat16"])
+    plan: bool = setting(False, "Compare what rf.plan predicts with the peak instead, for blocks in a loop.")
     jax_command: str = setting(sys.executable, "The Python that has JAX.")
 
 
@@ -55,7 +60,7 @@ def main() -> None:
     for size in config.sizes:
         for window in config.windows:
             print(f"{size}, {SIZES[size].weights:,} weights, windows of {window} steps:", flush=True)
-            print(table(config, size, window), flush=True)
+            print((predictions if config.plan else table)(config, size, window), flush=True)
 
 
 def table(config: Config, size: str, window: int) -> Table:
@@ -63,20 +68,34 @@ def table(config: Config, size: str, window: int) -> Table:
     made = Table("variant", "seconds", "peak GB", "seconds of the first call", "value", "norm of the hypergradient")
     for name, variant in VARIANTS.items():
         if variant["framework"] in config.frameworks:
-            shared = {
-                "size": size,
-                "window": window,
-                "rounds": config.rounds,
-                "tf32": config.tf32,
-                "compute": config.compute,
-            }
-            answer = ask(variant | shared, config.jax_command)
+            answer = ask(variant | shared(config, size, window), config.jax_command)
             norm = np.linalg.norm(np.concatenate([np.ravel(g) for g in answer["grads"].values()]))
             peak = "-" if answer["peak"] is None else f"{answer['peak'] / 1e9:.2f}"
             made.add(
                 name, f"{answer['seconds']:.3f}", peak, f"{answer['first']:.0f}", f"{answer['value']:.4f}", f"{norm:.4g}"
             )
     return made
+
+
+def predictions(config: Config, size: str, window: int) -> Table:
+    """What `rf.plan` says before, and what is measured."""
+    made = Table("", "seconds", "peak GB")
+    question = {"loop": True} | shared(config, size, window)
+    planned = ask(question | {"framework": "plan"}, config.jax_command)
+    measured = ask(question | {"framework": "rfho2"}, config.jax_command)
+    if measured["peak"] is None:
+        raise DataError("predicted and measured peaks can be compared on a GPU only.")
+    made.add("predicted by rf.plan", f"{planned['seconds']:.3f}", f"{planned['bytes'] / 1e9:.2f}")
+    made.add("measured", f"{measured['seconds']:.3f}", f"{measured['peak'] / 1e9:.2f}")
+    seconds, peak = planned["seconds"] / measured["seconds"], planned["bytes"] / measured["peak"]
+    made.add("ratio", f"{seconds:.2f}", f"{peak:.2f}")
+    return made
+
+
+def shared(config: Config, size: str, window: int) -> dict[str, Any]:
+    """The part of a question that is the same for all variants."""
+    settings = {name: getattr(config, name) for name in ("rounds", "tf32", "compute", "checkpoints")}
+    return {"size": size, "window": window, **settings}
 
 
 def ask(question: dict[str, Any], jax_command: str) -> dict[str, Any]:

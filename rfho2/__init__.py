@@ -14,6 +14,7 @@ from rfho2.constraints.sets import Box, BoxL1Ball, Constraint, L1Ball, L2Ball, N
 from rfho2.core.errors import DivergenceError
 from rfho2.core.ops import cross_entropy, fixed_product
 from rfho2.core.recompute import recompute
+from rfho2.core.recompute_layers import recompute_layers
 from rfho2.core.types import Best, HyperGradient, Hypers, Nest, Result, Run
 from rfho2.driver.checkpoint_store import CheckpointError
 from rfho2.driver.hyper_optimizer import HyperOptimizer
@@ -138,6 +139,7 @@ __all__ = [
     "projected_adam",
     "real_time",
     "recompute",
+    "recompute_layers",
     "reverse",
     "rmsprop",
     "tune",

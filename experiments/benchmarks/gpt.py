@@ -7,25 +7,31 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 import rfho2 as rf
-from experiments.benchmarks.gpt_numbers import BETAS, CLIP, EPSILON, NORM_EPSILON, WEIGHT_DECAY, Size, Text
+from experiments.benchmarks.gpt_numbers import BETAS, CLIP, EPSILON, NORM_EPSILON, WEIGHT_DECAY, Size, Text, within
 from rfho2.core.types import Hypers
 
 Params = Mapping[str, tf.Tensor]
 
 
 def problem(
-    size: Size, text: Text, recompute: bool = True, compute: tf.DType | None = None, epsilon: float = EPSILON
+    size: Size,
+    text: Text,
+    recompute: bool = True,
+    compute: tf.DType | None = None,
+    epsilon: float = EPSILON,
+    loop: bool = False,
 ) -> rf.Problem:
     """AdamW on the weighted losses of the sources.
 
     Args:
       recompute: whether the activations of each block, and the logits, are recomputed.
+      loop: whether the blocks, whose params are then stacked, are one loop; if so, they are always recomputed.
       compute: the dtype of activations and products; by default that of the params. Norms, attention weights and losses are
         computed in the dtype of the params.
       epsilon: AdamW's. With the default, the derivative by the weight of a source is that of the few entries whose gradient
         is 0 within 1e-8, so that differences would need steps below rounding.
     """
-    network = Network(size, recompute, compute)
+    network = Network(size, recompute, compute, loop)
     tokens, sources = tf.constant(text.tokens), tf.constant(text.sources)
 
     def loss(params: Params, hypers: Hypers, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
@@ -45,20 +51,25 @@ def problem(
 
 
 class Network:
-    """The functions of the network, whose blocks are recomputed or not."""
+    """The functions of the network, whose blocks are recomputed or not, one by one or in a loop."""
 
-    def __init__(self, size: Size, recompute: bool, compute: tf.DType | None):
+    def __init__(self, size: Size, recompute: bool, compute: tf.DType | None, loop: bool = False):
         self.size, self.compute = size, compute
         wrap = rf.recompute if recompute else lambda function: function
-        self._block, self._head = wrap(self.block), wrap(self.head)
+        block, self._head = wrap(self.block), wrap(self.head)
+
+        def one_by_one(params: Params, x: tf.Tensor) -> tf.Tensor:
+            for i in range(size.layers):
+                x = block(within(params, f"{i}"), x)
+            return x
+
+        in_loop = rf.recompute_layers(self.block)
+        self._blocks = (lambda params, x: in_loop(within(params, "blocks"), x)) if loop else one_by_one
 
     def losses(self, params: Params, tokens: tf.Tensor) -> tf.Tensor:
         """The mean cross-entropy of each example of a batch."""
         x = tf.gather(params["tokens"], tokens[:, :-1]) + params["positions"]
-        x = tf.cast(x, self.compute or x.dtype)
-        for i in range(self.size.layers):
-            prefix = f"{i}/"
-            x = self._block({key.removeprefix(prefix): w for key, w in params.items() if key.startswith(prefix)}, x)
+        x = self._blocks(params, tf.cast(x, self.compute or x.dtype))
         return self._head({name: params[name] for name in ("tokens", "norm")}, x, tokens[:, 1:])
 
     def block(self, w: Params, x: tf.Tensor) -> tf.Tensor:

@@ -7,6 +7,7 @@ source and the learning rate; the objective is the loss of the first source.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,14 +51,23 @@ def shapes(size: Size) -> dict[str, tuple[int, ...]]:
     return {"tokens": (size.vocabulary, d), "positions": (size.context, d), "norm": (d,), **blocks}
 
 
-def initial_params(size: Size, dtype: Any = np.float32) -> dict[str, np.ndarray]:
-    """Normal weights as in GPT-2; scales of norms are 1."""
+def initial_params(size: Size, dtype: Any = np.float32, stacked: bool = False) -> dict[str, np.ndarray]:
+    """Normal weights as in GPT-2; scales of norms are 1. If stacked, "blocks/qkv" has those of all blocks, and so on."""
     rng = np.random.default_rng(0)
     params = {}
     for name, shape in shapes(size).items():
         deviation = 0.02 / np.sqrt(2 * size.layers) if name.endswith(("out", "down")) else 0.02
         params[name] = np.ones(shape, dtype) if len(shape) == 1 else (deviation * rng.normal(size=shape)).astype(dtype)
-    return params
+    if not stacked:
+        return params
+    of_first = [name.removeprefix("0/") for name in params if name.startswith("0/")]
+    blocks = {f"blocks/{name}": np.stack([params[f"{i}/{name}"] for i in range(size.layers)]) for name in of_first}
+    return {name: w for name, w in params.items() if "/" not in name} | blocks
+
+
+def within(params: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """The params whose names begin with "prefix/", by the rest of their names."""
+    return {name.removeprefix(f"{prefix}/"): w for name, w in params.items() if name.startswith(f"{prefix}/")}
 
 
 class Text(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from experiments.benchmarks.gpt_numbers import BETAS, CLIP, EPSILON, NORM_EPSILON, WEIGHT_DECAY, Size, Text
+from experiments.benchmarks.gpt_numbers import BETAS, CLIP, EPSILON, NORM_EPSILON, WEIGHT_DECAY, Size, Text, within
 
 Params = dict[str, Any]
 State = tuple[Params, Params, Params]
@@ -27,12 +27,14 @@ def window(
     recompute: bool = True,
     keep_steps: bool = False,
     compute: Any = None,
+    loop: bool = False,
 ) -> Callable[..., Any]:
     """(state, hypers, t) -> (value, grads, new state); the memory of the state is used for the new one.
 
-    With `keep_steps`, the activations of all steps are kept, as by a plain `jax.grad` through a scan.
+    With `keep_steps`, the activations of all steps are kept, as by a plain `jax.grad` through a scan. With `loop`, the
+    blocks are a scan over their stacked params.
     """
-    losses = network(size, recompute, compute)
+    losses = network(size, recompute, compute, loop)
     data = tuple(map(jnp.asarray, text))
 
     def loss(p: Params, hypers: Any, batch: Any) -> Any:
@@ -95,7 +97,7 @@ def _mixed(loss: Callable[..., Any]) -> Callable[..., Params]:
     return slope
 
 
-def network(size: Size, recompute: bool, compute: Any) -> Callable[[Params, Any], Any]:
+def network(size: Size, recompute: bool, compute: Any, loop: bool) -> Callable[[Params, Any], Any]:
     """(params, tokens) -> the mean cross-entropy of each example."""
     heads, width = size.heads, size.width // size.heads
 
@@ -125,13 +127,18 @@ def network(size: Size, recompute: bool, compute: Any) -> Callable[[Params, Any]
         return jnp.mean(jax.nn.logsumexp(logits, -1) - picked, -1)
 
     if recompute:
-        block, head = jax.checkpoint(block), jax.checkpoint(head)
+        block, head = jax.checkpoint(block, prevent_cse=not loop), jax.checkpoint(head)
+
+    def blocks(p: Params, x: Any) -> Any:
+        if loop:
+            return jax.lax.scan(lambda x, w: (block(w, x), None), x, within(p, "blocks"))[0]
+        for i in range(size.layers):
+            x = block(within(p, f"{i}"), x)
+        return x
 
     def losses(p: Params, tokens: Any) -> Any:
         x = p["tokens"][tokens[:, :-1]] + p["positions"]
-        x = x.astype(compute or x.dtype)
-        for i in range(size.layers):
-            x = block({key.removeprefix(f"{i}/"): w for key, w in p.items() if key.startswith(f"{i}/")}, x)
+        x = blocks(p, x.astype(compute or x.dtype))
         return head({name: p[name] for name in ("tokens", "norm")}, x, tokens[:, 1:])
 
     return losses

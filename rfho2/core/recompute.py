@@ -58,17 +58,6 @@ class _Functions:
         self.pull_back = graph_function(self._pull_back)
         self.second = graph_function(self._second)
 
-    def check(self, arguments: tuple[Nest, ...]) -> None:
-        """Rejects a block that uses tensors which are not its arguments and may depend on what is differentiated."""
-        concrete = self.value.get_concrete_function(arguments)
-        outside = [t for t in concrete.captured_inputs if t.dtype == tf.resource or tf.is_symbolic_tensor(t)]
-        if outside:
-            kind = "a variable" if outside[0].dtype == tf.resource else f"a tensor of shape {outside[0].shape}"
-            raise ValueError(
-                f"recompute: the block uses {kind} that is not one of its arguments, so that its derivative would be lost. "
-                f"Pass everything that is not a constant as an argument."
-            )
-
     def _pull_back(self, arguments: tuple[Nest, ...], upstream: list[tf.Tensor]) -> list[tf.Tensor]:
         """The gradients of sum(upstream * outputs) with respect to the floating-point leaves of the arguments."""
         return self._pulled(_after(arguments, upstream), upstream)
@@ -92,6 +81,19 @@ class _Functions:
         return nest.dense(tape.gradient(pulled, (watched, upstream), cotangents, unconnected_gradients=ZERO))
 
 
+def check_closed(name: str, function: Any, *arguments: Nest) -> Any:
+    """The trace of a block; rejects one that uses tensors which are not its arguments and may depend on what is tuned."""
+    concrete = function.get_concrete_function(*arguments)
+    outside = [t for t in concrete.captured_inputs if t.dtype == tf.resource or tf.is_symbolic_tensor(t)]
+    if outside:
+        kind = "a variable" if outside[0].dtype == tf.resource else f"a tensor of shape {outside[0].shape}"
+        raise ValueError(
+            f"{name}: the block uses {kind} that is not one of its arguments, so that its derivative would be lost. "
+            f"Pass everything that is not a constant as an argument."
+        )
+    return concrete
+
+
 def _call(functions: _Functions, arguments: tuple[Nest, ...], leaves: list[Any], places: list[int]) -> Nest:
     def packed(changed: tuple[tf.Tensor, ...]) -> tuple[Nest, ...]:
         new = list(leaves)
@@ -99,7 +101,7 @@ def _call(functions: _Functions, arguments: tuple[Nest, ...], leaves: list[Any],
             new[place] = leaf
         return nest.pack(arguments, new)
 
-    functions.check(arguments)
+    check_closed("recompute", functions.value, arguments)
     structure: list[Nest] = []
 
     @tf.custom_gradient

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
+from rfho2.batches import Stream
 from rfho2.core import nest
+from rfho2.core.errors import check_count
 from rfho2.core.types import Hypers, Nest
 from rfho2.hypergradients.binomial import fewest_slots, steps_run
 from rfho2.hypergradients.engine import MethodEngine
 from rfho2.hypergradients.forward import forward
 from rfho2.hypergradients.implicit import implicit
+from rfho2.hypergradients.real_time import real_time
 from rfho2.hypergradients.reverse import reverse
 from rfho2.hypergradients.sensitivity import balanced_chunk, count_columns
-from rfho2.planning.memory import free
-from rfho2.planning.timing import Measured, time_forward, time_implicit, time_reverse, time_training
+from rfho2.planning.peaks import free
+from rfho2.planning.timing import Measured, time_forward, time_implicit, time_reverse, time_training, time_windows
 from rfho2.problem import Problem
 
 FEW = 4  # states that any engine holds besides the saved ones: old, new, adjoint, gradient
@@ -28,20 +32,28 @@ UNITS = ("", "k", "m", "g", "t")
 
 
 class Choice(NamedTuple):
-    """An engine with its settings, and the predicted cost of one hypergradient."""
+    """An engine with its settings, and the predicted cost of one hypergradient; `version` names the problem, if several."""
 
     method: str
-    settings: dict[str, int]
+    settings: dict[str, Any]
     seconds: float
     bytes: float
+    version: str | None = None
 
-    def build(self, problem: Problem) -> MethodEngine:
+    def build(self, problem: Problem | Mapping[str, Problem]) -> MethodEngine:
         """The engine with these settings."""
-        make: dict[str, Callable[..., MethodEngine]] = {"reverse": reverse, "forward": forward, "implicit": implicit}
-        return make[self.method](problem, **self.settings)
+        make: dict[str, Callable[..., MethodEngine]] = {
+            "reverse": reverse,
+            "forward": forward,
+            "implicit": implicit,
+            "real_time": real_time,
+        }
+        one = problem[str(self.version)] if isinstance(problem, Mapping) else problem
+        return make[self.method](one, **self.settings)
 
     def __str__(self) -> str:
-        return f"rf.{self.method}({', '.join(['problem', *(f'{name}={value}' for name, value in self.settings.items())])})"
+        problem = "problem" if self.version is None else f"problem[{self.version!r}]"
+        return f"rf.{self.method}({', '.join([problem, *(f'{name}={value!r}' for name, value in self.settings.items())])})"
 
 
 class Plan(NamedTuple):
@@ -70,7 +82,14 @@ class Plan(NamedTuple):
         return "\n".join([*lines, self.reason])
 
 
-def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | None = None, solved: bool = False) -> Plan:
+def plan(
+    problem: Problem | Mapping[str, Problem],
+    params: Nest,
+    hypers: Hypers,
+    memory: float | str | None = None,
+    solved: bool = False,
+    hyper_batch: int | None = None,
+) -> Plan:
     """Predicts time and memory of reverse, checkpointed reverse and forward for one hypergradient, and picks one.
 
     Plain training, reverse mode and one chunk of forward mode are compiled and timed over a few steps. Compiling takes most
@@ -83,16 +102,20 @@ def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | N
     reverse with checkpoints=k: T b + (F - T) a seconds and k S bytes, where F is the number of forward steps.
     forward: ceil(m / n) T c seconds and 2 n S bytes.
     implicit, if `solved`: T a + the solution of one linear system seconds, and 8 S bytes.
+    real time in reverse mode, if `hyper_batch`: as reverse, with T = `hyper_batch`.
 
-    Seconds and bytes that do not depend on T are measured in the short runs and added. The graph and the compiled code, tens
-    of MB, are not counted.
+    Seconds and bytes that do not depend on T are measured in the short runs and added. Bytes are those of the GPU if there
+    is one, and otherwise of main memory. The graph and the compiled code, tens of MB, are not counted.
 
     Args:
-      problem: with its `steps`.
+      problem: with its `steps`, unless `hyper_batch` is given. Several versions of it, such as one with `rf.recompute` and
+        one without, can be compared as a dict {name: problem}; they have the same params.
       params, hypers: as passed to an engine.
-      memory: bytes, or a text such as "2GB"; half of the free main memory by default.
+      memory: bytes, or a text such as "2GB"; half of the free memory by default.
       solved: whether the training ends at a solution, so that `rf.implicit` is a choice too. By default it is not, because
         away from a solution it computes a different derivative.
+      hyper_batch: plans `rf.real_time(problem, hyper_batch, mode="reverse")` instead, with all states of a window saved or
+        fewer.
 
     >>> import rfho2 as rf
     >>> loss = lambda w, hypers, batch: 0.5 * w**2
@@ -101,15 +124,35 @@ def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | N
     >>> result.chosen in result.choices
     True
     """
-    check_steps(problem)
+    versions = dict(problem) if isinstance(problem, Mapping) else {None: problem}
+    for each in versions.values():
+        check_steps(each, hyper_batch)
+    room, choices, measured = parse_bytes(memory), [], {}
+    for name, each in versions.items():
+        if hyper_batch is None:
+            listed, measured[name] = _trainings(each, params, hypers, room, solved)
+        else:
+            listed, measured[name] = _windows(each, params, hypers, room, hyper_batch)
+        choices += [choice._replace(version=name) for choice in listed]
+    choices.sort(key=lambda choice: choice.seconds)
+    fitting = [choice for choice in choices if choice.bytes <= room]
+    chosen = fitting[0] if fitting else min(choices, key=lambda choice: choice.bytes)
+    return Plan(choices, chosen, room, _reason(chosen, choices, room), measured[chosen.version])
+
+
+Listed = tuple[list[Choice], dict[str, float]]
+"""Choices for one problem, and what was measured."""
+
+
+def _trainings(problem: Problem, params: Nest, hypers: Hypers, room: float, solved: bool) -> Listed:
+    """Engines that differentiate a whole training."""
     assert problem.steps is not None
-    room = parse_bytes(memory)
     params, hypers = reverse(problem).validated(params, hypers)
-    state = sum(leaf.dtype.size * leaf.shape.num_elements() for leaf in nest.flatten(problem.dynamics.init(params, hypers)))
+    state = _bytes(problem.dynamics.init(params, hypers))
     fit = max(1, int(room / (2 * state)))  # the number of states that the short runs may hold
     m = count_columns(hypers)
     columns = min(balanced_chunk(m), fit) if m else 0
-    with tqdm(total=2 + bool(m) + solved, desc="rf.plan compiles", unit="run", leave=False, disable=None) as bar:
+    with _bar(2 + bool(m) + solved) as bar:
         step = time_training(problem, params, hypers)
         bar.update()
         back = time_reverse(problem, params, hypers, step.step, min(problem.steps, fit), state)
@@ -117,30 +160,56 @@ def plan(problem: Problem, params: Nest, hypers: Hypers, memory: float | str | N
         push = time_forward(problem, params, hypers, step.step, columns) if m else None
         bar.update()
         system = time_implicit(problem, params, hypers, step.step) if solved else None
-    choices = _reverse_choices(problem.steps, state, room, step, back)
+    choices = _reverse_choices(problem.steps, state, room, step, back, "reverse", {})
     choices += _forward_choices(problem.steps, state, room, step, push, m, columns) if push else []
     if system:
         held = max(system.bytes, SOLVING * state)
         choices.append(Choice("implicit", {}, system.start + problem.steps * system.step, held))
-    choices.sort(key=lambda choice: choice.seconds)
-    fitting = [choice for choice in choices if choice.bytes <= room]
-    chosen = fitting[0] if fitting else min(choices, key=lambda choice: choice.bytes)
-    measured = {"step": step.step, "pull-back": back.step, "push-forward": push.step if push else 0.0, "columns": columns}
-    return Plan(choices, chosen, room, _reason(chosen, choices, room), measured)
+    return choices, {
+        "step": step.step,
+        "pull-back": back.step,
+        "push-forward": push.step if push else 0.0,
+        "columns": columns,
+    }
 
 
-def _reverse_choices(steps: int, state: int, room: float, step: Measured, back: Measured) -> list[Choice]:
+def _windows(problem: Problem, params: Nest, hypers: Hypers, room: float, hyper_batch: int) -> Listed:
+    """Real time in reverse mode."""
+    problem = dataclasses.replace(problem, steps=hyper_batch)
+    params, hypers = reverse(problem).validated(params, hypers)
+    state = _bytes(problem.dynamics.init(params, hypers))
+    with _bar(2) as bar:
+        step = time_training(problem, params, hypers)
+        bar.update()
+        back = time_windows(problem, params, hypers, step.step, max(1, int(room / (2 * state))), state)
+    settings = {"hyper_batch": hyper_batch, "mode": "reverse"}
+    choices = _reverse_choices(hyper_batch, state, room, step, back, "real_time", settings)
+    return choices, {"step": step.step, "pull-back": back.step}
+
+
+def _bar(total: int) -> Any:
+    return tqdm(total=total, desc="rf.plan compiles", unit="run", leave=False, disable=None)
+
+
+def _bytes(state: Nest) -> int:
+    return sum(leaf.dtype.size * leaf.shape.num_elements() for leaf in nest.flatten(state))
+
+
+def _reverse_choices(
+    steps: int, state: int, room: float, step: Measured, back: Measured, method: str, settings: dict[str, Any]
+) -> list[Choice]:
     fixed = max(back.bytes, FEW * state)
     seconds = back.start + steps * back.step
 
     def checkpointed(slots: int) -> Choice:
         again = steps_run(steps, slots) - steps
-        return Choice("reverse", {"checkpoints": slots}, seconds + again * step.step, slots * state + fixed)
+        fewer = settings | {"checkpoints": slots}
+        return Choice(method, fewer, seconds + again * step.step, slots * state + fixed)
 
     most = int((room - fixed) / state)  # slots that fit into memory
     slots = {1, *(fewest_slots(steps, runs) for runs in RUNS), max(most, 1)}
     return [
-        Choice("reverse", {}, seconds, steps * back.state_bytes + fixed),
+        Choice(method, settings, seconds, steps * back.state_bytes + fixed),
         *(checkpointed(c) for c in sorted(slots) if c < steps),
     ]
 
@@ -170,10 +239,20 @@ def _reason(chosen: Choice, choices: list[Choice], room: float) -> str:
     return text
 
 
-def check_steps(problem: Problem) -> None:
-    """Requires the number of steps, which planning needs."""
-    if problem.steps is None:
-        raise ValueError("steps is None: a run without an end cannot be planned; use rf.real_time.")
+def check_steps(problem: Problem, hyper_batch: int | None = None) -> None:
+    """Requires what planning needs: a number of steps, and batches that can be read more than once."""
+    if hyper_batch is not None:
+        check_count("hyper_batch", hyper_batch)
+    elif problem.steps is None:
+        raise ValueError(
+            "steps is None: a run without an end cannot be planned. Pass hyper_batch=n to plan rf.real_time with windows of "
+            "n steps."
+        )
+    if isinstance(problem.batches, Stream):
+        raise ValueError(
+            "batches is a stream, which planning would read from. Plan with some of its batches: "
+            "rf.batches.cached(dataset, steps=4)."
+        )
 
 
 def parse_bytes(memory: float | str | None) -> float:

@@ -15,10 +15,12 @@ import tensorflow as tf
 from rfho2.core import loops, nest
 from rfho2.core.compiled import Compiled
 from rfho2.core.types import Hypers, Nest
+from rfho2.hypergradients.engine import MethodEngine
 from rfho2.hypergradients.implicit import implicit
+from rfho2.hypergradients.real_time import real_time
 from rfho2.hypergradients.reverse import Sweep, reverse
 from rfho2.hypergradients.sensitivity import directions, push_steps, start_tangent
-from rfho2.planning import memory
+from rfho2.planning.peaks import added
 from rfho2.problem import Problem, RunningCost
 
 SECONDS = 0.3  # the intended length of a timed run
@@ -59,7 +61,7 @@ def _timed(problem: Problem, run: Callable[..., Nest], params: Nest, hypers: Hyp
         return _best(lambda: run(params, hypers, tf.constant(steps)))
 
     first = _few(problem.steps)
-    used = _peak(lambda: run(params, hypers, tf.constant(first)))
+    used = added(lambda: run(params, hypers, tf.constant(first)))
     steps = min(problem.steps, first + 1 if guess is None else max(first + 1, math.ceil(SECONDS / guess)))
     few, many = seconds(first), seconds(steps)
     while guess is None and many < SECONDS and steps < problem.steps:
@@ -86,13 +88,41 @@ def time_reverse(problem: Problem, params: Nest, hypers: Hypers, step: float, mo
         # One function for both numbers of steps: compiling takes longer than everything else.
         run = Compiled(functools.partial(_swept, _shortened(problem, steps), steps))
         short, long = (functools.partial(run, params, hypers, tf.constant(n)) for n in (first, steps))
-        peak, line = _peak(long), _line((first, _best(short)), (steps, _best(long)))
+        peak, line = added(long), _line((first, _best(short)), (steps, _best(long)))
         return Measured(*line, max(peak - steps * state, 0), state)
     few, many = (reverse(_shortened(problem, n)) for n in (first, steps))
-    used = [_peak(functools.partial(engine, params, hypers)) for engine in (few, many)]
+    used = [added(functools.partial(engine, params, hypers)) for engine in (few, many)]
     times = [_best(functools.partial(engine, params, hypers)) for engine in (few, many)]
-    state_bytes = min((used[1] - used[0]) / (steps - first), state) if used[1] > used[0] else state
+    state_bytes = _slope((first, used[0]), (steps, used[1]), state)
     return Measured(*_line((first, times[0]), (steps, times[1])), max(used[1] - steps * state_bytes, 0), state_bytes)
+
+
+def time_windows(problem: Problem, params: Nest, hypers: Hypers, step: float, most: int, state: int) -> Measured:
+    """Real time in reverse mode with windows of two steps, and of more; `problem.steps` are those of the planned windows.
+
+    The state from which a window continues is held all the time, and counts.
+    """
+    assert problem.steps is not None
+    first = _few(problem.steps)
+    steps = min(problem.steps, max(first + 1, min(most, math.ceil(SECONDS / (3 * step)))))
+    used, times = [], []
+    for length in (first, steps):
+        engine = real_time(dataclasses.replace(problem, steps=None), length, mode="reverse")
+        carry = engine.start(params, hypers)
+
+        def value(engine: MethodEngine = engine, carry: Nest = carry) -> Nest:
+            return engine.advance(carry, hypers, 0)[0].value
+
+        used.append(state + added(value))
+        times.append(_best(value))
+    state_bytes = _slope((first, used[0]), (steps, used[1]), state) if (steps - first) * state > SEEN else state
+    return Measured(*_line((first, times[0]), (steps, times[1])), max(used[1] - steps * state_bytes, 0), state_bytes)
+
+
+def _slope(first: tuple[int, int], second: tuple[int, int], state: int) -> float:
+    """Bytes saved for each step, by the (steps, bytes) of two runs: at most a state, and a state if none were seen."""
+    more = second[1] - first[1]
+    return min(more / (second[0] - first[0]), state) if more > 0 else state
 
 
 def _swept(problem: Problem, most: int, params: Nest, hypers: Hypers, steps: tf.Tensor) -> Nest:
@@ -109,7 +139,7 @@ def time_implicit(problem: Problem, params: Nest, hypers: Hypers, step: float) -
     engine = implicit(_shortened(problem, steps))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a training this short need not be at a solution
-        used = _peak(functools.partial(engine, params, hypers))
+        used = added(functools.partial(engine, params, hypers))
         seconds = _best(functools.partial(engine, params, hypers))
     return Measured(max(0.0, seconds - steps * step), step, used)
 
@@ -145,17 +175,3 @@ def _best(function: Callable[[], Any]) -> float:
         nest.map(lambda x: x.numpy(), function())
         best = min(best, time.perf_counter() - began)
     return best
-
-
-def _peak(function: Callable[[], Any]) -> int:
-    """Bytes that a call adds at its peak, without the graph and the code, which an earlier call has created.
-
-    0 if the system does not report them.
-    """
-    try:
-        function()
-        before = memory.reset_peak()
-        function()
-        return memory.peak() - before
-    except (OSError, StopIteration):
-        return 0

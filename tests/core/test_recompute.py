@@ -1,4 +1,4 @@
-"""Recomputed blocks: the same derivatives in every mode and order, without the activations."""
+"""Recomputed blocks, one by one and in a loop: the same derivatives in every mode and order, without the activations."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def error(params, gain, batch, layer):
     return tf.reduce_mean((x - y) ** 2) + 0.1 * total
 
 
-def problem(layer):
+def problem(layer, error=error):
     """Four steps of Adam; the gain of the blocks is a hyper, in the loss and in the objective."""
 
     def loss(params, hypers, batch):
@@ -45,6 +45,19 @@ def problem(layer):
     dynamics = rf.adam(loss, "lr", epsilon=1e-2)
     full = rf.batches.full(DATA)
     return rf.Problem(dynamics, lambda p, h, batch: error(p, h["gain"], batch, layer), 4, full, full)
+
+
+def stacked(block):
+    """The layers as one loop; what they share is a part of x."""
+    layers = rf.recompute_layers(lambda w, x: (*block(w, x[:2], w["positions"], x[2]), x[2]))
+
+    def run(params, gain, batch, _):
+        x, y = batch
+        w = {name: tf.stack([w[name] for w in params]) for name in params[0]} | {"positions": tf.stack([tf.range(9)] * 2)}
+        x, total, _ = layers(w, (x, tf.zeros([], x.dtype), gain))
+        return tf.reduce_mean((x - y) ** 2) + 0.1 * total
+
+    return run
 
 
 def hypers():
@@ -64,6 +77,7 @@ ENGINES = {
 }
 
 
+@pytest.mark.parametrize("in_loop", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("method", "jit_compile"),
     [
@@ -75,9 +89,53 @@ ENGINES = {
         pytest.param("windows", True, marks=pytest.mark.slow),
     ],
 )
-def test_hypergradients_agree_with_differences(expected, method, jit_compile):
-    engine = ENGINES[method](problem(rf.recompute(block)), jit_compile=jit_compile)
+def test_hypergradients_agree_with_differences(expected, method, jit_compile, in_loop):
+    recomputed = problem(block, stacked(block)) if in_loop else problem(rf.recompute(block))
+    engine = ENGINES[method](recomputed, jit_compile=jit_compile)
     assert_agree(engine(PARAMS, hypers()).grads, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_three_derivatives_of_layers_in_a_loop(jit_compile):
+    w, x = {"in": normal(3, 4, 4), "sign": tf.constant([1, -1, 1])}, normal(2, 4)
+    layer = lambda w, x: x + tf.cast(w["sign"], x.dtype) * tf.tanh(x @ w["in"])  # noqa: E731
+
+    def one_by_one(w, x):
+        for i in range(3):
+            x = layer({name: leaf[i] for name, leaf in w.items()}, x)
+        return x
+
+    def derivative(function, direction):
+        def along(z):
+            with tf.GradientTape() as tape:
+                tape.watch(z)
+                value = function(z)
+            return tf.add_n([tf.reduce_sum(g * d) for g, d in zip(tape.gradient(value, z), direction, strict=True)])
+
+        return along
+
+    def third(layers):
+        function = lambda z: tf.reduce_sum(tf.sin(layers(w | {"in": z[0]}, z[1])))  # noqa: E731
+        for direction in directions:
+            function = derivative(function, direction)
+        return function
+
+    directions = [(normal(3, 4, 4), normal(2, 4)) for _ in range(3)]
+    compiled = tf.function(third(rf.recompute_layers(layer)), autograph=False, jit_compile=jit_compile)
+    np.testing.assert_allclose(compiled((w["in"], x)), third(one_by_one)((w["in"], x)), rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("block", "params", "message"),
+    [
+        (lambda w, x: w * x, {"a": tf.ones([2]), "b": tf.ones([3])}, "first axis of each has to be that of the layers"),
+        (lambda w, x: w * x, tf.constant(1.0), "Use tf.stack"),
+        (lambda w, x: (w * x)[0], tf.ones([2]), "because the next layer continues from them"),
+    ],
+)
+def test_layers_that_cannot_be_a_loop_are_refused(block, params, message):
+    with pytest.raises(ValueError, match=message):
+        rf.recompute_layers(block)(params, tf.ones([3]))
 
 
 def test_equal_blocks_are_traced_once():
@@ -138,3 +196,5 @@ def test_what_is_not_an_argument_is_refused():
 
     with pytest.raises(ValueError, match="not one of its arguments"):
         outside(tf.constant(1.0))
+    with pytest.raises(ValueError, match="recompute_layers: the block uses a variable"):
+        rf.recompute_layers(lambda w, x: variable * w * x)(tf.ones([2]), tf.constant(1.0))

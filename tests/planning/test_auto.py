@@ -24,3 +24,14 @@ def test_auto_computes_what_the_chosen_engine_computes_and_plans_once(quick):
     result = rf.HyperOptimizer(engine, rf.projected_adam(1e-3)).run(params, hypers, iterations=2)
     assert engine.plan is plan
     assert result.history[0]["value"] == float(expected.value)
+
+
+def test_auto_plans_windows_too(quick):
+    p, params, hypers = build("quadratic", "momentum", steps=None)
+    engine = rf.auto(p, memory="1GB", hyper_batch=3)
+    carry = engine.start(params, hypers)
+    hypergradient, carry = engine.advance(carry, hypers, 0)
+    assert engine.plan.chosen.settings["hyper_batch"] == int(carry.t) == 3
+    expected = rf.real_time(p, 3, mode="reverse", jit_compile=False)(params, hypers)
+    for name in hypers:
+        np.testing.assert_allclose(hypergradient.grads[name], expected.grads[name], rtol=1e-10)

@@ -25,7 +25,7 @@ def test_the_bytes_that_reverse_keeps_are_the_slope_of_two_runs_and_at_most_the_
     peaks, state_bytes, fixed, monkeypatch
 ):
     reported = iter(peaks)
-    monkeypatch.setattr(timing, "_peak", lambda _: next(reported))
+    monkeypatch.setattr(timing, "added", lambda _: next(reported))
     monkeypatch.setattr(timing, "_best", lambda _: 1.0)
     measured = timing.time_reverse(problem(72)[0], None, None, 1e-6, 72, state=200_000)
     assert measured.state_bytes == pytest.approx(state_bytes)
@@ -34,7 +34,7 @@ def test_the_bytes_that_reverse_keeps_are_the_slope_of_two_runs_and_at_most_the_
 
 def test_bytes_that_are_too_few_to_measure_count_as_the_whole_state(monkeypatch):
     reported = iter((0, 1000))
-    monkeypatch.setattr(timing, "_peak", lambda _: next(reported))
+    monkeypatch.setattr(timing, "added", lambda _: next(reported))
     monkeypatch.setattr(timing, "_best", lambda _: 1.0)
     assert timing.time_reverse(problem(72)[0], None, None, 1e-6, 72, state=24).state_bytes == 24
 

@@ -8,15 +8,16 @@ import tensorflow as tf
 
 import rfho2 as rf
 from experiments import gpt_benchmark
-from experiments.benchmarks import gpt, gpt_numbers, gpt_worker
+from experiments.benchmarks import gpt, gpt_numbers, gpt_precision, gpt_worker
 from experiments.benchmarks.gpt_numbers import SIZES
+from rfho2.core.compiled import Compiled
 from tests.support.problems import assert_agree
 
 TINY = SIZES["tiny"]
 
 
-def inputs(dtype):
-    params = {name: tf.constant(w) for name, w in gpt_numbers.initial_params(TINY, dtype).items()}
+def inputs(dtype, stacked=False):
+    params = {name: tf.constant(w) for name, w in gpt_numbers.initial_params(TINY, dtype, stacked).items()}
     return params, {name: tf.constant(h) for name, h in gpt_numbers.hypers(dtype).items()}
 
 
@@ -36,10 +37,10 @@ def test_a_prediction_depends_on_earlier_tokens_only():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recompute", [False, True])
-def test_hypergradients_agree_with_differences(recompute):
-    params, hypers = inputs(np.float64)
-    problem = gpt.problem(TINY, gpt_numbers.text(TINY, 3), recompute, epsilon=1e-3)
+@pytest.mark.parametrize(("recompute", "loop"), [(False, False), (True, False), (True, True)])
+def test_hypergradients_agree_with_differences(recompute, loop):
+    params, hypers = inputs(np.float64, loop)
+    problem = gpt.problem(TINY, gpt_numbers.text(TINY, 3), recompute, epsilon=1e-3, loop=loop)
     engine = rf.real_time(problem, 2, mode="reverse", jit_compile=False, checkpoints=1)
     grads = engine.advance(engine.start(params, hypers), hypers, 0)[0].grads
 
@@ -65,17 +66,55 @@ def test_a_table_has_a_row_for_each_variant_and_a_worker_that_fails_is_named(mon
     monkeypatch.setattr(gpt_benchmark, "ask", lambda question, command: asked.append(question) or answer)
     text = str(gpt_benchmark.table(gpt_benchmark.Config(frameworks=("rfho2",)), "1M", 4))
     assert "| rfho2, blocks recomputed | 1.000 | - | 2 | 3.0000 | 5 |" in text
-    assert [question.get("recompute") for question in asked] == [False, None]
+    assert [question.get("recompute") for question in asked] == [False, None, None]
     monkeypatch.undo()
     with pytest.raises(gpt_benchmark.DataError, match="ended without an answer"):
         gpt_benchmark.ask({"framework": "jax", "size": "none"}, "true")
 
 
 @pytest.mark.slow
+def test_a_resumed_run_has_the_same_bits(tmp_path):
+    """On a GPU too, with XLA and deterministic operations."""
+    gpu = bool(tf.config.list_physical_devices("GPU"))
+    if gpu:
+        tf.config.experimental.enable_op_determinism()
+    params, hypers = inputs(np.float32, stacked=True)
+
+    def run(iterations, directory):
+        problem = gpt.problem(TINY, gpt_numbers.text(TINY, 3), loop=True)
+        constraints = {"sources": rf.Simplex(gpt_numbers.SOURCES), "rate": rf.Box(1e-5, 1e-2)}
+        optimizer = rf.projected_adam({"sources": 0.1, "rate": 0.1}, constraints, log_scale=["rate"])
+        engine = rf.real_time(problem, 3, mode="reverse", checkpoints=2, jit_compile=gpu)
+        return rf.HyperOptimizer(engine, optimizer).run(params, hypers, iterations, directory)
+
+    run(2, tmp_path / "stopped")
+    resumed, whole = run(4, tmp_path / "stopped"), run(4, tmp_path / "whole")
+    tf.nest.map_structure(np.testing.assert_array_equal, (resumed.hypers, resumed.state), (whole.hypers, whole.state))
+    np.testing.assert_allclose(whole.hypers["sources"].numpy().sum(), gpt_numbers.SOURCES, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_precision_is_measured_for_each_window(monkeypatch):
+    monkeypatch.setattr(Compiled, "jit_compiled", False)
+    rows = list(gpt_precision.table("tiny", (1, 2), gpt_precision.EXACT))
+    assert [row.split(" | ")[:3] for row in rows[2:]] == [
+        ["| tiny", str(window), hyper] for window in (1, 2) for hyper in ("sources", "rate")
+    ]
+    float32, bfloat16 = (float(rows[2].split("|")[column]) for column in (4, -2))
+    assert 0 < float32 < bfloat16 < 1
+
+
+@pytest.mark.slow
 def test_a_worker_answers(monkeypatch, capsys):
+    monkeypatch.setattr(Compiled, "jit_compiled", False)
     question = {"framework": "rfho2", "size": "tiny", "window": 2, "rounds": 1, "jit": False, "compute": "bfloat16"}
     monkeypatch.setattr("sys.argv", ["gpt_worker", json.dumps(question)])
     gpt_worker.main()
     answer = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix(gpt_worker.ANSWER))
     assert np.isfinite(answer["value"])
     assert len(answer["grads"]["sources"]) == gpt_numbers.SOURCES
+    question = {"framework": "plan", "size": "tiny", "window": 4, "loop": True}
+    monkeypatch.setattr("sys.argv", ["gpt_worker", json.dumps(question)])
+    gpt_worker.main()
+    answer = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix(gpt_worker.ANSWER))
+    assert answer["bytes"] > 4 * 3 * 4 * TINY.weights  # the states of the window, of three numbers for each weight
