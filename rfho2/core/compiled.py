@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rfho2.core import devices, graphs
+from rfho2.core import devices, graphs, grappler
 from rfho2.core.dtensors import is_dtensor, over_dtensors, sharded
 from rfho2.core.warn import warn
 
@@ -66,7 +66,7 @@ class Compiled:
                     f"slower. Remove them, or pass jit_compile=True to run without them."
                 )
         if not self.jit_compiled:
-            return self.graph(*args)
+            return self._as_graph(*args)
         try:
             return self.xla(*args)
         except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError) as error:
@@ -77,7 +77,11 @@ class Compiled:
                 f"Pass jit_compile=False to choose this without trying."
             )
         self._xla_wanted = False
-        return self.graph(*args)
+        return self._as_graph(*args)
+
+    def _as_graph(self, *args: Any) -> Any:
+        with grappler.whole_sums():
+            return self.graph(*args)
 
 
 def slower_under_xla(graph: tf.Graph) -> bool:

@@ -177,6 +177,22 @@ def test_the_size_of_the_reverse_graph_does_not_grow_with_the_number_of_steps():
     assert operations(3) == operations(300)
 
 
+def test_a_large_adjoint_that_is_the_sum_of_several_can_be_computed_again():
+    """Grappler, if it is not kept from it, adds such summands in a variable that the next call finds still there."""
+    optimizer = tf.config.optimizer
+    before = optimizer.get_experimental_options().get("disable_meta_optimizer", False)
+    optimizer.set_experimental_options({"disable_meta_optimizer": False})
+    try:
+        loss = lambda p, h, _: tf.reduce_sum(p**3 / 3 + h["l2"] * p**2 + tf.sin(p))  # noqa: E731
+        nothing = rf.batches.full(tf.zeros(1))
+        problem = rf.Problem(rf.gradient_descent(loss, 0.1), lambda p, *_: tf.reduce_sum(p), 2, nothing, nothing)
+        engine = rf.reverse(problem, jit_compile=False)
+        first, second = (engine(tf.fill([2**22], 0.1), {"l2": 0.1}).grads["l2"].numpy() for _ in range(2))
+    finally:
+        optimizer.set_experimental_options({"disable_meta_optimizer": before})
+    assert first == second
+
+
 def test_same_inputs_give_the_same_bits():
     case = cosh_valley(tf.float32)
     problem = rf.Problem(rf.momentum(case.loss, "lr", 0.9), case.objective, 9, case.batches, case.validation)
