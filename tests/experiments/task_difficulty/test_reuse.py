@@ -13,6 +13,7 @@ UNIT = Unit("cifar10", "components", 4.0, 2, 0, "HMTL", iterations=3)
 
 @pytest.mark.slow
 def test_each_split_gets_its_own_result():
+    reuse._engine.cache_clear()  # of engines of other tests
     for seed in (0, 1):
         data = split(load(), seed, 2)
         found = units._tuned(UNIT.config, "HMTL", reuse.compact(data), 1e-3)
