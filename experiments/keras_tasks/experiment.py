@@ -1,4 +1,4 @@
-"""Ten tasks that are not MNIST: a learning rate tuned in real time, and what users do about it otherwise.
+"""Fifteen tasks that are not MNIST: a learning rate tuned in real time, and what users do about it otherwise.
 
 The protocol, fixed before the first run of the tuner:
 
@@ -11,6 +11,8 @@ The protocol, fixed before the first run of the tuner:
 - `rf.RealTimeTuner(model)`, with nothing else given, starts from the default rate, and from 0.1 and 10 times that rate.
 - The tuner may be changed by what it does on the five development tasks. Then it is frozen, and runs once on the other five.
   (It was changed once more after that, and the page about this experiment shows both runs.)
+- For accuracy, the objective of the tuner may be a smooth stand-in for the error rate (`stand_ins`). One is chosen by the
+  validation accuracy of the classifiers among the ten tasks, and runs once on the five later ones.
 - Compared are test scores (accuracy, or explained variance, in per cent), as differences between pairs with the same task,
   optimizer and seed. The standard error of their mean treats the optimizers as strata: sqrt(sum of s_o^2 / n_o) / 2. "As
   good as" means a mean difference of at least minus one standard error.
@@ -29,10 +31,12 @@ import numpy as np
 
 from experiments.common.config import setting
 from experiments.common.pool import Row
-from experiments.keras_tasks.tasks import DEVELOPMENT, FROZEN, Parts
+from experiments.keras_tasks.later_tasks import LATER
+from experiments.keras_tasks.stand_ins import STAND_INS
+from experiments.keras_tasks.tasks import DEVELOPMENT, FROZEN, SQUARES, Parts
 from experiments.keras_tasks.trainings import OPTIMIZERS, USUAL, KerasFits, tuned
 
-TASKS = {**DEVELOPMENT, **FROZEN}
+TASKS = {**DEVELOPMENT, **FROZEN, **LATER}
 FACTORS = (1.0, 0.01, 0.1, 10.0, 100.0)  # of the default rate; the default first, because its time is reported
 PLANS = ("cosine", "plateau")
 STARTS = (1.0, 0.1, 10.0)
@@ -50,12 +54,16 @@ class Config:
     trials: int = setting(20, "Trials of random search; 0 leaves it out.", at_least=0)
     epochs: int = setting(0, "Epochs of each training; 0: as many as the task has.", at_least=0)
     tuner: bool = setting(True, "Run the tuner too; --notuner runs the baselines, which a later run need not repeat.")
+    stand_ins: tuple[str, ...] = setting(tuple(STAND_INS), "Objectives for accuracy.", choices=tuple(STAND_INS))
 
 
 PRESETS = {
     "development": Config(),
     "frozen": Config(tasks=tuple(FROZEN)),
-    "quick": Config(tasks=("breast cancer", "series"), seeds=(0,), optimizers=("Adam",), trials=2, epochs=2),
+    "later": Config(tasks=tuple(LATER)),
+    "quick": Config(
+        tasks=("breast cancer", "series"), seeds=(0,), optimizers=("Adam",), trials=2, epochs=2, stand_ins=("calibrated",)
+    ),
 }
 
 
@@ -76,16 +84,26 @@ class Unit(NamedTuple):
 
 
 def units(config: Config, rows: Sequence[Row]) -> list[Unit]:
-    """Five rates and two plans; the tuner, unless it is left out; random rates: each for all cases before the next."""
+    """Five rates and two plans; the tuner, unless it is left out; random rates: each for all cases before the next.
+
+    Stand-ins are objectives of classifiers only.
+    """
     cases = list(itertools.product(config.tasks, config.optimizers, config.seeds))
     baselines = {f"rate x {factor:g}": factor for factor in FACTORS} | dict.fromkeys(PLANS, 1.0)
     starts = {f"{TUNER} x {factor:g}": factor for factor in STARTS} if config.tuner else {}
     planned = [(case, *item) for factors in (baselines, starts) for case in cases for item in factors.items()]
+    classified = [case for case in cases if config.tuner and TASKS[case[0]].loss is not SQUARES]
+    planned += [(case, stood(name), 1.0) for name in config.stand_ins for case in classified]
     planned += [(case, f"{RANDOM} {i}", drawn) for case in cases for i, drawn in enumerate(random_factors(config, *case))]
     return [
         Unit(*case, method, factor * USUAL[case[1]], config.epochs or TASKS[case[0]].epochs)
         for case, method, factor in planned
     ]
+
+
+def stood(stand_in: str) -> str:
+    """The method whose objective is a stand-in."""
+    return f"{TUNER}, {stand_in}"
 
 
 def random_factors(config: Config, task: str, optimizer: str, seed: int) -> list[float]:
@@ -98,7 +116,8 @@ def compute(unit: Unit, output: Path) -> Row:
     """Validation loss, test score and seconds of one training; of the tuner also its trajectory, as `way`."""
     if unit.method.startswith(TUNER):
         task = TASKS[unit.task]._replace(epochs=unit.epochs)
-        training = tuned(task, load(unit.task, unit.seed), unit.optimizer, unit.seed, unit.rate)
+        stand_in = next((name for name in STAND_INS if unit.method == stood(name)), None)
+        training = tuned(task, load(unit.task, unit.seed), unit.optimizer, unit.seed, unit.rate, stand_in)
     else:
         plan = unit.method if unit.method in PLANS else "constant"
         training = fits(unit.task, unit.epochs, unit.optimizer, unit.seed)(unit.rate, plan)

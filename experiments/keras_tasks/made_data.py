@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+from sklearn import datasets
 
 PACKAGES = ("keras", "matplotlib", "numpy", "scipy")
 TEXTS = 500  # docstrings of each package
@@ -100,3 +101,69 @@ def _balanced(length: int, rng: np.random.Generator) -> list[int]:
             still_open.append(int(rng.integers(2)))
             text.append(still_open[-1])
     return text
+
+
+def waveforms(count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Breiman's waveforms: random mixtures of two of three triangles at 21 points, with noise."""
+    points = np.arange(1, 22)
+    triangles = np.maximum(6 - abs(points - np.array([[11], [7], [15]])), 0)
+    labels = rng.integers(3, size=count).astype(np.int32)
+    first, second = triangles[[0, 0, 1]][labels], triangles[[1, 2, 2]][labels]
+    shares = rng.random((count, 1))
+    x = shares * first + (1 - shares) * second + rng.standard_normal((count, 21))
+    return x.astype(np.float32), labels
+
+
+def spirals(count: int, rng: np.random.Generator, arms: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Points near the arms of a spiral, each arm a class."""
+    labels = rng.integers(arms, size=count).astype(np.int32)
+    radius = rng.uniform(0.1, 1, count)
+    angle = 2 * np.pi * (labels / arms + 0.8 * radius) + 0.5 * rng.standard_normal(count)
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1).astype(np.float32), labels
+
+
+LANGUAGES = {"numpy": "*.pyi", "scipy": "*.py", "sklearn": "*.pyx", "tensorflow": "include/tensorflow/core/**/*.h"}
+SNIPPET = 64  # bytes
+
+
+@functools.cache
+def snippets() -> tuple[np.ndarray, np.ndarray]:
+    """Pieces of files of four languages, as bytes: type stubs, Python, Cython and C++, from installed packages."""
+    rng, texts, labels = np.random.default_rng(0), [], []
+    for label, (package, pattern) in enumerate(LANGUAGES.items()):
+        root = Path(str(importlib.import_module(package).__file__)).parent
+        whole = b"\n".join(path.read_bytes() for path in sorted(root.rglob(pattern))[:200])
+        starts = rng.integers(len(whole) - SNIPPET, size=TEXTS)
+        texts += [np.frombuffer(whole[start : start + SNIPPET], np.uint8) for start in starts]
+        labels += [label] * TEXTS
+    return np.minimum(np.stack(texts), 127).astype(np.int32), np.array(labels, np.int32)
+
+
+def patches(count: int, rng: np.random.Generator, size: int = 12) -> tuple[np.ndarray, np.ndarray]:
+    """Grey patches of scikit-learn's two photographs: which quarter of which photograph? Eight classes.
+
+    Each patch has mean 0 and standard deviation 1.
+    """
+    quarters = []
+    for photograph in datasets.load_sample_images().images:
+        grey = photograph.mean(-1)
+        rows, columns = grey.shape[0] // 2, grey.shape[1] // 2
+        quarters += [grey[i * rows : (i + 1) * rows, j * columns : (j + 1) * columns] for i in (0, 1) for j in (0, 1)]
+    labels = rng.integers(len(quarters), size=count).astype(np.int32)
+    tops, lefts = (rng.integers(quarters[0].shape[axis] - size, size=count) for axis in (0, 1))
+    places = zip(labels, tops, lefts, strict=True)
+    cut = [quarters[label][top : top + size, left : left + size] for label, top, left in places]
+    x = np.stack(cut).reshape(count, -1)
+    x = (x - x.mean(1, keepdims=True)) / (x.std(1, keepdims=True) + 1)
+    return x.reshape(count, size, size, 1).astype(np.float32), labels
+
+
+def repeats(count: int, rng: np.random.Generator, length: int = 8, kinds: int = 16) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens, all different, or with one of them twice."""
+    texts = np.stack([rng.permutation(kinds)[:length] for _ in range(count)]).astype(np.int32)
+    labels = rng.integers(2, size=count).astype(np.float32)
+    for text, label in zip(texts, labels, strict=True):
+        if label:
+            source, place = rng.choice(length, 2, replace=False)
+            text[place] = text[source]
+    return texts, labels[:, None]

@@ -10,6 +10,7 @@ import numpy as np
 
 import rfho2 as rf
 from experiments.common.pool import Row
+from experiments.keras_tasks.stand_ins import STAND_INS, of_classes
 from experiments.keras_tasks.tasks import Parts, Task
 
 OPTIMIZERS = {"SGD": keras.optimizers.SGD, "Adam": keras.optimizers.Adam}
@@ -75,16 +76,22 @@ class KerasFits:
         ).history
         seconds = time.perf_counter() - began
         losses = np.nan_to_num(history["val_loss"], nan=np.inf)
-        return {"validation": float(np.min(losses)), "test": task.score(self._model, test), "seconds": seconds}
+        return {
+            "validation": float(np.min(losses)),
+            "validation score": task.score(self._model, validation),
+            "test": task.score(self._model, test),
+            "seconds": seconds,
+        }
 
 
-def tuned(task: Task, parts: Parts, optimizer: str, seed: int, rate: float) -> Row:
-    """One training that tunes its learning rate, with the tuner's defaults."""
+def tuned(task: Task, parts: Parts, optimizer: str, seed: int, rate: float, stand_in: str | None = None) -> Row:
+    """One training that tunes its learning rate, with the tuner's defaults but for the objective, if there is a stand-in."""
     began = time.perf_counter()
     keras.utils.set_random_seed(seed)
     model = task.build()
     model.compile(OPTIMIZERS[optimizer](rate), task.loss)
-    tuner = rf.RealTimeTuner(model, seed=seed)
+    objective = None if stand_in is None else of_classes(task.loss, STAND_INS[stand_in])
+    tuner = rf.RealTimeTuner(model, objective=objective, seed=seed)
     history = tuner.fit(
         *parts.train, validation_data=parts.validation, epochs=task.epochs, batch_size=task.batch_size, verbose=0
     )
@@ -92,6 +99,7 @@ def tuned(task: Task, parts: Parts, optimizer: str, seed: int, rate: float) -> R
     trajectory = {name: history.trajectories[name].tolist() for name in ("learning_rate", "value")}
     return {
         "validation": min(history.history["val_loss"]),
+        "validation score": task.score(model, parts.validation),
         "test": task.score(model, parts.test),
         "seconds": seconds,
         "way": trajectory,

@@ -40,11 +40,14 @@ def test_an_unknown_choice_of_weights_to_keep_is_refused():
         tuner(keep="first")
 
 
-def test_steps_that_explode_are_undone():
+def test_steps_that_explode_are_undone_and_the_objective_can_be_another_loss():
     x, y = TRAIN[0] * 30, TRAIN[1].astype("float32")
     model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
-    history = fit(tuner(model, "mse", {"learning_rate": 10.0}), x, y, validation_data=(x[:50], y[:50]))
+    validation = x[:50], y[:50]
+    history = fit(tuner(model, "mse", {"learning_rate": 10.0}, objective="mae"), x, y, validation_data=validation)
     assert np.isfinite(history.history["val_loss"][-1])
+    absolute = np.abs(y[:50] - model.predict(x[:50], verbose=0)[:, 0]).mean()
+    assert history.trajectories["value"].min() == pytest.approx(absolute, rel=1e-5)
     assert history.trajectories["learning_rate"][0] < 0.1
 
 

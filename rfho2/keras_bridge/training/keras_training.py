@@ -212,7 +212,7 @@ def make_training(
     separate = separate_hypers(per_layer, hypers)
     layers = layers_of(model, pure.params) if separate else {}
     names = {number: path.rsplit("/", 1)[0] for path, number in layers.items()}
-    outputs = list(getattr(model, "output_names", None) or ["output"])
+    outputs = _output_names(model)
     factors = None
     if loss is None:
         factors = compiled_loss_weights(model, outputs)
@@ -220,9 +220,7 @@ def make_training(
             raise ValueError(f"loss is None, and model '{model.name}' is not compiled with one; pass loss=.")
         loss = model.loss
     settings = dict(chosen.settings) | ({} if factors is None else {"loss_weights": factors})
-    structure = getattr(model, "_outputs_struct", None)
-    listed = outputs if isinstance(structure, list | tuple) else None
-    resolved = losses(loss, sorted(structure) if isinstance(structure, Mapping) else listed)
+    resolved = losses_of(model, loss)
     smoothings = {one.smoothing for one in resolved.used}
     settings |= {"label_smoothing": max(smoothings)} if len(smoothings) == 1 and max(smoothings) else {}
     labels = [names[i] for i in sorted(names)]
@@ -233,6 +231,17 @@ def make_training(
     constraints = projections(variables)
     changing = frozenset(knots)
     return KerasTraining(pure, resolved, tunables, chosen, constraints, factors, layers or None, undecayed, changing, steps)
+
+
+def losses_of(model: keras.Model, loss: Any) -> Losses:
+    """The losses of the model's outputs, from a loss, or a list or dict of losses."""
+    structure = getattr(model, "_outputs_struct", None)
+    listed = _output_names(model) if isinstance(structure, list | tuple) else None
+    return losses(loss, sorted(structure) if isinstance(structure, Mapping) else listed)
+
+
+def _output_names(model: keras.Model) -> list[str]:
+    return list(getattr(model, "output_names", None) or ["output"])
 
 
 def seeded_validation(training: KerasTraining, validation: Batches, seed: int) -> Batches:

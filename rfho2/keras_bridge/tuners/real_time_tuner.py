@@ -26,6 +26,7 @@ from rfho2.keras_bridge.training.keras_training import (
     KerasTraining,
     compile_with,
     current_params,
+    losses_of,
     make_training,
     seeded_validation,
 )
@@ -82,6 +83,8 @@ class RealTimeTuner:
       metrics: Keras metrics, for a model that is not compiled; a compiled model is evaluated as it was compiled.
       check: whether the second derivatives of the model are checked before the training.
       validation_batch: number of validation examples that each hypergradient uses.
+      objective: what the hypers minimise on the validation data, if it is not the loss that the weights minimise: like
+        `loss`, but it needs only a first derivative. Weights are kept, and steps undone, by its values.
       robust: whether a cross-entropy l of a validation example counts as b (1 - exp(-l / b)) in the objective of the hypers,
         so that a few wrong validation labels cannot stop the training. b is 5, or 1.5 times the first loss if that is more.
         This applies to Keras's own cross-entropies (sparse, categorical, binary); val_loss stays what Keras computes.
@@ -115,6 +118,7 @@ class RealTimeTuner:
         ranges: Mapping[str, tuple[float, float]] | None = None,
         metrics: Any = None,
         validation_batch: int = 500,
+        objective: Any = None,
         robust: bool = True,
         keep: str = "best",
         mode: str | None = None,
@@ -131,6 +135,7 @@ class RealTimeTuner:
         self._training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
         warn_of_state(optimizer, model)
         self._tunables = self._training.tunables
+        self._objective = None if objective is None else losses_of(model, objective)
         self._robust, self._batch_norm = robust, batch_norm
         self._bound: float | None = None  # the first validation loss, from which that of a label is derived
         self.hyper_batch = window_settings(hyper_batch, carry, discount, mode or "forward").hyper_batch
@@ -264,10 +269,11 @@ class RealTimeTuner:
         validation = sources.validation_batches(held_out, self.validation_batch, self.seed + 2)
         validation = seeded_validation(training, validation, self.seed + 3)
         batch, params = validation(tf.constant(0)), current_params(self.model, training.model.params)
+        objective_training = training._replace(loss=self._objective or training.loss)
         if self._robust and self._bound is None:
-            self._bound = float(training.objective(params, {}, batch))
-        bound = self._bound
-        objective_training = training if bound is None else training._replace(loss=bounded(training.loss, bound))
+            self._bound = float(objective_training.objective(params, {}, batch))
+        if self._bound is not None:
+            objective_training = objective_training._replace(loss=bounded(objective_training.loss, self._bound))
         problem = Problem(watch.means.dynamics(), objective_training.objective, None, source.batches, validation)
         tunables, sets = self._tunables, self._tunables.constraints()
         start: Hypers = {

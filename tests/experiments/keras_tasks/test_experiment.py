@@ -23,10 +23,11 @@ def test_every_method_trains_once_by_the_same_protocol(tmp_path, monkeypatch):
     assert len(baselines) == 5 + 2 + 3
     assert STUDY.results(without_tuner, baselines) == []
     rows = rows_of(STUDY, FEW, tmp_path)
-    assert len(trained) == len(rows) == 5 + 2 + 3 + 3, "no training ran twice"
+    assert len(trained) == len(rows) == 5 + 2 + 3 + 3 + 1, "no training ran twice"
     rates = {plan: sorted(rate for p, rate in trained if p == plan) for plan in ("cosine", "plateau", "tuner")}
     assert rates["cosine"] == rates["plateau"] == [0.001]
-    assert rates["tuner"] == pytest.approx(sorted(0.001 * start for start in STARTS))
+    assert rates["tuner"] == pytest.approx(sorted(0.001 * start for start in (*STARTS, 1.0)))
+    assert [row["unit"] for row in rows if "calibrated" in row["method"]] == [row["unit"] for row in rows[-4:-3]]
     drawn = [rate for plan, rate in trained if plan == "constant"][-3:]
     assert all(1e-5 <= rate <= 0.1 for rate in drawn)
     assert len(set(drawn)) == 3
@@ -64,6 +65,22 @@ def test_as_good_as_means_within_a_standard_error(mean, error, as_good):
     assert report.Mean(mean, error).as_good() is as_good
 
 
-def test_the_presets_cover_the_two_halves():
+def test_the_table_of_objectives_compares_accuracies_with_those_of_the_loss():
+    rows = [
+        record(method, 80.0 + gain, optimizer=optimizer, seed=seed)
+        | {"task": task, "validation score": 90.0 + 2 * gain * seed}
+        for method, gain in (("tuner x 1", 0.0), ("tuner, margin", 1.0))
+        for task in ("digits", "shapes")
+        for optimizer in ("SGD", "Adam")
+        for seed in (0, 1)
+    ]
+    *_, digits, shapes, mean = report.objectives(rows).splitlines()
+    assert digits == "| digits | +1.00 ± 0.71 | +1.00 ± 0.00 |"
+    assert shapes == digits.replace("digits", "shapes")
+    assert mean == "| mean | +1.00 ± 0.50 | +1.00 ± 0.00 |"
+
+
+def test_the_presets_cover_the_three_groups():
     assert PRESETS["development"] == Config()
     assert not set(PRESETS["frozen"].tasks) & set(DEVELOPMENT)
+    assert not set(PRESETS["later"].tasks) & {*PRESETS["frozen"].tasks, *DEVELOPMENT}

@@ -1,20 +1,24 @@
-"""The ten tasks: data that are what they say, parts that do not overlap, models that fit the data."""
+"""The tasks: data that are what they say, parts that do not overlap, models that fit the data."""
 
 import numpy as np
 import pytest
 
 from experiments.keras_tasks import made_data, tasks
+from experiments.keras_tasks.later_tasks import LATER
 from experiments.keras_tasks.tasks import DEVELOPMENT, FROZEN, Parts, divide, standardised
 
-
-def test_there_are_ten_tasks_and_none_is_in_both_halves():
-    assert len(DEVELOPMENT) == len(FROZEN) == 5
-    assert not set(DEVELOPMENT) & set(FROZEN)
+TASKS = {**DEVELOPMENT, **FROZEN, **LATER}
+SLOW = ("docstrings", "transfer")
 
 
-@pytest.mark.parametrize("name", [n for n in {**DEVELOPMENT, **FROZEN} if n not in ("docstrings", "transfer")])
+def test_there_are_fifteen_tasks():
+    assert len(DEVELOPMENT) == len(FROZEN) == len(LATER) == 5
+    assert len(TASKS) == 15
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if name not in SLOW])
 def test_a_model_takes_the_examples_of_its_task(name):
-    task = {**DEVELOPMENT, **FROZEN}[name]
+    task = TASKS[name]
     parts = task.load(0)
     assert all(len(x) == len(y) > 30 for x, y in parts)
     model = task.build()
@@ -27,7 +31,7 @@ def test_a_model_takes_the_examples_of_its_task(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["docstrings", "transfer"])
+@pytest.mark.parametrize("name", SLOW)
 def test_a_model_takes_the_examples_of_a_slow_task(name):
     test_a_model_takes_the_examples_of_its_task(name)
 
@@ -60,6 +64,12 @@ def test_brackets_match_where_the_label_says_so():
 
     assert [balanced(text) for text in texts] == [bool(label) for label in labels[:, 0]]
     assert 50 < labels.sum() < 150
+
+
+def test_a_token_occurs_twice_where_the_label_says_so():
+    texts, labels = made_data.repeats(100, np.random.default_rng(0))
+    assert [len(set(text)) < len(text) for text in texts] == [bool(label) for label in labels[:, 0]]
+    assert 25 < labels.sum() < 75
 
 
 def test_a_word_is_a_number_by_its_frequency_in_training():
