@@ -42,7 +42,7 @@ setup(
         "experiments": experiments.split(),
         "plot": matplotlib,
         "dev": [*experiments.split(), *search, "coverage", "hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
-        "docs": ["furo", "ipykernel", "myst-parser", "nbclient", "sphinx"],
+        "docs": ["furo", "ipykernel", "latex2mathml>=3.78", "myst-parser", "nbclient", "sphinx"],
         "release": ["build", "twine"],
         "search": search,
         "peers": ["cleanlab", "higher", "jax", "jaxopt", "torch==2.13.0", "torchopt"],

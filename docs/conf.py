@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 project = "rfho2"
 author = copyright = "the rfho2 maintainers"
 (version,) = re.findall(r'__version__ = "(.+)"', (ROOT / "rfho2" / "__init__.py").read_text())
 release = version
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build", "examples", "gallery", "notebooks"]
 html_theme = "furo"

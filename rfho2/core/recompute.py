@@ -25,7 +25,7 @@ def recompute(block: Callable[..., Nest]) -> Callable[..., Nest]:
     All calls with arguments of the same shapes share one trace, so that a network of equal blocks is also traced faster.
 
     Args:
-      block: (params, *inputs) -> outputs, nests of tensors; a pure function of its arguments. Other tensors that it uses
+      block: (params, inputs, ...) -> outputs, nests of tensors; a pure function of its arguments. Other tensors that it uses
         have to be constants: variables, and what depends on arguments of an outer function, are refused.
 
     >>> layer = recompute(lambda w, x: tf.tanh(w * x))
