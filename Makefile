@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: test check check-all lint docs fuzz mutants matrix dist soak bench bench-large demo clean
+.PHONY: test check check-all lint lock docs fuzz mutants matrix dist soak bench bench-large demo clean
 
 test: $(READY)          ## the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
@@ -13,12 +13,12 @@ check: lint test        ## what a change has to pass
 
 # In parts: a process that runs all tests grows to 12 GB, perhaps because TensorFlow keeps what XLA has compiled.
 PARTS := tests/keras_bridge tests/experiments tests/hypergradients tests/driver
-check-all: lint .venv/.docs  ## check, and the long grids, several processes, benchmarks' correctness, docs and notebooks
+check-all: lint .venv/.tools ## check, and the long grids, several processes, benchmarks' correctness, docs and notebooks
 	failed=0; for part in $(PARTS) "$(PARTS:%=--ignore=%)"; do \
 		$(BIN)/python -m pytest -n 2 --dist loadfile $$part || failed=1; \
 	done; exit $$failed
 
-docs: .venv/.docs       ## the documentation as HTML in docs/_build; a warning is an error
+docs: .venv/.tools      ## the documentation as HTML in docs/_build; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build
 
 lint: $(READY)
@@ -35,11 +35,13 @@ mutants: $(READY)       ## random mistakes in the library, one at a time: the te
 matrix:                 ## the core tests in fresh environments: oldest and newest versions, each Python that is here
 	$(PYTHON) -m tests.matrix
 
-dist: $(READY)          ## the wheel and the source distribution, in dist/, checked by twine
-	$(BIN)/pip install --quiet --editable ".[release]"
-	rm -rf build dist
-	$(BIN)/python -m build --quiet
-	$(BIN)/twine check --strict dist/*
+dist: .venv/.tools      ## the wheel, built twice, and the source distribution, in dist/; their packages, and known vulnerabilities
+	$(BIN)/python -m tests.release
+
+LOCK := pip compile --quiet setup.py --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
+lock: .venv/.tools      ## the newest versions, with hashes, for requirements.lock and for the tools of docs and releases
+	$(BIN)/uv $(LOCK) --upgrade --extra dev --output-file requirements.lock
+	$(BIN)/uv $(LOCK) --upgrade --extra docs --extra release --constraint requirements.lock --output-file tools.lock
 
 soak: $(READY)          ## 200 kills of a run of 300 hyper-iterations; 10,000 steps in real time: nothing lost, nothing grows
 	$(BIN)/python -m experiments.soak --part=kills
@@ -55,14 +57,14 @@ bench-large: $(READY)   ## real time at the paper's size: 15.68 million weights,
 demo: $(READY)          ## data hyper-cleaning on real digits: a table and figures in results/data_hyper_cleaning
 	$(BIN)/python -m experiments.data_hyper_cleaning --preset=quick
 
-$(READY): setup.py requirements.txt
+$(READY): setup.py requirements.txt requirements.lock
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --editable ".[dev]"
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-.venv/.docs: $(READY)
-	$(BIN)/pip install --quiet --editable ".[docs]"
+.venv/.tools: $(READY) tools.lock
+	$(BIN)/pip install --quiet --require-hashes --requirement tools.lock
 	touch $@
 
 clean:

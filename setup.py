@@ -43,7 +43,7 @@ setup(
         "plot": matplotlib,
         "dev": [*experiments.split(), *search, "coverage", "hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
         "docs": ["furo", "ipykernel", "latex2mathml>=3.78", "myst-parser", "nbclient", "sphinx"],
-        "release": ["build", "twine"],
+        "release": ["build", "cyclonedx-bom>=7", "pip-audit", "setuptools>=77", "twine", "uv"],
         "search": search,
         "peers": ["cleanlab", "higher", "jax", "jaxopt", "torch==2.13.0", "torchopt"],
     },

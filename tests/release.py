@@ -1,0 +1,120 @@
+"""The files of a release: two builds with the same hash, checked metadata, a list of what is inside, known vulnerabilities.
+
+python -m tests.release   # `make dist`; writes dist/ and build/
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parents[1]
+DIST, BUILD = HERE / "dist", HERE / "build"
+LIBRARY = BUILD / "library.txt"  # what the library imports, in the versions of requirements.lock
+BILL = BUILD / "rfho2.cdx.json"
+
+
+class NotCleanError(Exception):
+    """What keeps a release from being called clean."""
+
+
+def tool(*arguments: Any, cwd: Path = HERE, **settings: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a module of this environment; a failure ends the release."""
+    settings = {"check": True, "text": True, **settings}
+    return subprocess.run([sys.executable, "-m", *map(str, arguments)], cwd=cwd, **settings)
+
+
+def committed_at(checkout: Path) -> str:
+    """The seconds of the last commit: files in the wheel get this date, whenever it is built."""
+    return subprocess.check_output(["git", "log", "-1", "--format=%ct"], cwd=checkout, text=True).strip()
+
+
+def build(checkout: Path, output: Path) -> None:
+    """The wheel and the source distribution, with the tools of requirements.lock."""
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": committed_at(checkout)}
+    tool("build", "--quiet", "--no-isolation", "--outdir", output, cwd=checkout, env=environment)
+
+
+def digest(folder: Path) -> str:
+    """The SHA-256 of the wheel in a folder."""
+    (wheel,) = folder.glob("*.whl")
+    return hashlib.sha256(wheel.read_bytes()).hexdigest()
+
+
+def same_wheel_elsewhere() -> str:
+    """Builds a clone of the last commit in another folder; returns the hash, which has to be that of dist/."""
+    with tempfile.TemporaryDirectory() as place:
+        clone = Path(place) / "clone"
+        subprocess.run(["git", "clone", "--quiet", HERE, clone], check=True)
+        build(clone, Path(place) / "dist")
+        here, there = digest(DIST), digest(Path(place) / "dist")
+    if here != there:
+        raise NotCleanError(f"The wheel has the hash {here}, that of a clone of the last commit {there}. Commit first.")
+    return here
+
+
+def bill_of_materials(version: str) -> int:
+    """Writes what the library consists of, as CycloneDX; returns the number of packages."""
+    locked = ["--constraint", "requirements.lock", "--universal", "--python-version", "3.11", "--generate-hashes"]
+    quiet = ["--quiet", "--no-header", "--no-annotate", "--no-emit-index-url"]
+    tool("uv", "pip", "compile", "setup.py", *locked, *quiet, "--output-file", LIBRARY)
+    tool("cyclonedx_py", "requirements", LIBRARY, "--output-reproducible", "--output-file", BILL)
+    bill = json.loads(BILL.read_text())
+    about = {"type": "library", "name": "rfho2", "version": version, "purl": f"pkg:pypi/rfho2@{version}"}
+    bill.setdefault("metadata", {})["component"] = about
+    BILL.write_text(json.dumps(bill, indent=2) + "\n")
+    return len(bill["components"])
+
+
+def audit() -> str:
+    """Asks a public database for vulnerabilities of these packages."""
+    command = ["pip_audit", "--requirement", LIBRARY, "--require-hashes", "--disable-pip", "--format", "json"]
+    asked = tool(*command, check=False, capture_output=True)
+    return verdict(asked.stdout, asked.stderr)
+
+
+def verdict(answer: str, complaint: str) -> str:
+    """A sentence, if every package was audited and none is vulnerable."""
+    if not answer.strip():
+        raise NotCleanError(f"The vulnerabilities could not be looked up: {complaint.strip()[-500:]}")
+    packages = json.loads(answer)["dependencies"]
+    skipped = [package for package in packages if "skip_reason" in package]
+    if skipped:
+        raise NotCleanError(
+            f"{len(skipped)} of {len(packages)} packages were NOT audited: {skipped[0]['skip_reason']}. Is the database of "
+            f"vulnerabilities reachable from this machine?"
+        )
+    vulnerable = [f"{p['name']} {p['version']}: {', '.join(v['id'] for v in p['vulns'])}" for p in packages if p["vulns"]]
+    if vulnerable:
+        raise NotCleanError(f"Known vulnerabilities: {'; '.join(vulnerable)}.")
+    return f"No known vulnerabilities in {len(packages)} packages."
+
+
+def main() -> None:
+    """Prints one line for each part; the last ones may say why the release is not clean."""
+    for folder in (DIST, BUILD):
+        shutil.rmtree(folder, ignore_errors=True)
+    build(HERE, DIST)
+    tool("twine", "check", "--strict", *DIST.iterdir())
+    BUILD.mkdir(exist_ok=True)
+    (wheel,) = DIST.glob("*.whl")
+    print(f"{bill_of_materials(wheel.name.split('-')[1])} packages in {BILL.relative_to(HERE)}")
+    problems = []
+    for part in (same_wheel_elsewhere, audit):
+        try:
+            print(f"{part.__name__.replace('_', ' ')}: {part()}")
+        except NotCleanError as problem:
+            problems.append(str(problem))
+    if problems:
+        raise SystemExit("\n".join(problems))
+
+
+if __name__ == "__main__":
+    main()
