@@ -9,7 +9,7 @@ import pytest
 from tests import release
 
 ROOT = Path(__file__).parents[1]
-CLEAN = {"name": "numpy", "version": "2.3", "vulns": []}
+CLEAN = {"name": "numpy", "version": "2", "vulns": []}
 
 
 def answer(*packages):
@@ -21,7 +21,7 @@ def test_a_release_is_clean_only_if_every_package_was_audited():
     unknown = {"name": "tqdm", "skip_reason": "not found"}
     with pytest.raises(release.NotCleanError, match="1 of 2 packages were NOT audited: not found"):
         release.verdict(answer(CLEAN, unknown), "")
-    with pytest.raises(release.NotCleanError, match="Known vulnerabilities: numpy 2.3: X-1, X-2"):
+    with pytest.raises(release.NotCleanError, match="Known vulnerabilities: numpy 2: X-1, X-2"):
         release.verdict(answer({**CLEAN, "vulns": [{"id": "X-1"}, {"id": "X-2"}]}), "")
     with pytest.raises(release.NotCleanError, match="could not be looked up: no route"):
         release.verdict("", "no route\n")
