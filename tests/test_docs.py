@@ -20,6 +20,7 @@ SITE = sorted(path for path in DOCS.rglob("*.md") if not EXCLUDED & set(path.rel
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *SITE]
 SLOW = {
     "README.md",
+    "docs/index.md",
     "docs/keras.md",
     "docs/methods.md",
     "docs/tour.md",
