@@ -192,7 +192,7 @@ class RealTimeTuner:
 
         Returns:
           Keras's `History`: loss, val_loss, metrics and hypers at the end of each epoch. Its `.trajectories` has the hypers
-          and the objective, which is the validation loss, bounded if `robust`, at every update.
+          and the objective (by default the validation loss, bounded if `robust`) at every update.
         """
         errors.check_count("epochs", epochs)
         if not 0 <= initial_epoch < epochs:
