@@ -22,9 +22,12 @@ def displayed(writer: Any, node: nodes.math_block) -> None:
 
 
 def as_mathml(latex: str, display: str) -> str:
-    """A formula, or an error if a command would stay as it is."""
-    mathml = str(convert(latex, display=display))
-    if "\\" in mathml:
+    """A formula, or an error if a part of it would stay TeX."""
+    try:
+        mathml = str(convert(latex, display=display))
+    except Exception as error:
+        raise ExtensionError(f"latex2mathml cannot read {latex!r}: {type(error).__name__} {error}") from error
+    if "\\" in mathml or ">&<" in mathml:
         raise ExtensionError(f"latex2mathml does not know a command in {latex!r}; write it in another way.")
     return mathml
 
@@ -32,5 +35,4 @@ def as_mathml(latex: str, display: str) -> str:
 def setup(app: Any) -> dict[str, bool]:
     """Replaces Sphinx's default renderer, which needs MathJax."""
     app.add_html_math_renderer("mathml", (inline, None), (displayed, None))
-    app.config.html_math_renderer = "mathml"
     return {"parallel_read_safe": True, "parallel_write_safe": True}

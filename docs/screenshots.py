@@ -26,7 +26,9 @@ def main() -> None:
     if browser is None:
         raise SystemExit("There is no chromium, chromium-browser or google-chrome on the path; install one of them.")
     output = RESULTS / "data_hyper_cleaning"
-    python("experiments.data_hyper_cleaning", "--preset=quick", "--hyper_iterations=40", f"--output_dir={output}")
+    python(
+        "experiments.data_hyper_cleaning", "--preset=quick", "--hyper_iterations=40", "--noresume", f"--output_dir={output}"
+    )
     python("experiments.report", f"--results={RESULTS}")
     take(browser, (ROOT / RESULTS / "report.html").as_uri(), FIGURES / "report.png", 1300)
     with socket.create_server(("localhost", 0)) as free:
@@ -34,7 +36,7 @@ def main() -> None:
     logs = ["tensorboard.main", "--logdir", str(output / "runs"), "--port", str(port)]
     board = subprocess.Popen([sys.executable, "-m", *logs], cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
-        wait_for(port)
+        wait_for(port, board)
         take(browser, f"http://localhost:{port}/#histograms", FIGURES / "tensorboard.png", 900)
     finally:
         board.terminate()
@@ -46,10 +48,10 @@ def python(*arguments: str) -> None:
     subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, check=True)
 
 
-def wait_for(port: int) -> None:
-    """Returns when a server listens, and has had a few seconds to read its logs."""
+def wait_for(port: int, board: subprocess.Popen[bytes]) -> None:
+    """Returns when TensorBoard listens, and has had a few seconds to read its logs."""
     end = time.monotonic() + LOADING
-    while time.monotonic() < end:
+    while time.monotonic() < end and board.poll() is None:
         try:
             socket.create_connection(("localhost", port)).close()
         except OSError:
@@ -62,11 +64,14 @@ def wait_for(port: int) -> None:
 
 def take(browser: str, address: str, picture: Path, height: int) -> None:
     """A picture of a page."""
+    picture.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as profile:
         size = ["--hide-scrollbars", f"--window-size=1200,{height}", f"--virtual-time-budget={PATIENCE}"]
         plain = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
         command = [browser, *plain, f"--user-data-dir={profile}", *size, f"--screenshot={picture}", address]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120)
+    if not picture.exists():
+        raise SystemExit(f"{browser} has not written {picture.relative_to(ROOT)}.")
     print(f"Written to {picture.relative_to(ROOT)}.")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,9 +16,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+
 HERE = Path(__file__).parents[1]
 DIST, BUILD = HERE / "dist", HERE / "build"
-LIBRARY = BUILD / "library.txt"  # what the library imports, in the versions of requirements.lock
+LIBRARY = BUILD / "library.txt"  # what the library requires, in the versions of requirements.lock
 BILL = BUILD / "rfho2.cdx.json"
 
 
@@ -37,7 +40,7 @@ def committed_at(checkout: Path) -> str:
 
 
 def build(checkout: Path, output: Path) -> None:
-    """The wheel and the source distribution, with the tools of requirements.lock."""
+    """The wheel and the source distribution, with the tools of tools.lock."""
     environment = {**os.environ, "SOURCE_DATE_EPOCH": committed_at(checkout)}
     tool("build", "--quiet", "--no-isolation", "--outdir", output, cwd=checkout, env=environment)
 
@@ -70,31 +73,43 @@ def bill_of_materials(version: str) -> int:
     about = {"type": "library", "name": "rfho2", "version": version, "purl": f"pkg:pypi/rfho2@{version}"}
     bill.setdefault("metadata", {})["component"] = about
     BILL.write_text(json.dumps(bill, indent=2) + "\n")
-    return len(bill["components"])
+    return len({component["name"] for component in bill["components"]})
 
 
 def audit() -> str:
-    """Asks a public database for vulnerabilities of these packages."""
+    """Asks a public database for vulnerabilities of the packages, in the versions for this Python and system."""
     command = ["pip_audit", "--requirement", LIBRARY, "--require-hashes", "--disable-pip", "--format", "json"]
     asked = tool(*command, check=False, capture_output=True)
-    return verdict(asked.stdout, asked.stderr)
+    return verdict(asked.stdout, asked.stderr, {pin.name for pin in pins(LIBRARY.read_text()) if applies(pin)})
 
 
-def verdict(answer: str, complaint: str) -> str:
-    """A sentence, if every package was audited and none is vulnerable."""
+def pins(locked: str) -> list[Requirement]:
+    """The entries of a file of locked requirements."""
+    return [Requirement(line.removesuffix("\\")) for line in re.findall(r"(?m)^[\w.-]+==.*", locked)]
+
+
+def applies(pin: Requirement) -> bool:
+    """Whether it is for this Python and system."""
+    return pin.marker is None or pin.marker.evaluate()
+
+
+def verdict(answer: str, complaint: str, wanted: set[str]) -> str:
+    """A sentence, if each of these packages was audited and none is vulnerable."""
     if not answer.strip():
         raise NotCleanError(f"The vulnerabilities could not be looked up: {complaint.strip()[-500:]}")
     packages = json.loads(answer)["dependencies"]
-    skipped = [package for package in packages if "skip_reason" in package]
-    if skipped:
+    reasons = dict.fromkeys(wanted - {package["name"] for package in packages}, "no answer")
+    reasons |= {package["name"]: package["skip_reason"] for package in packages if "skip_reason" in package}
+    if reasons or not packages:
+        why = next(iter(reasons.values()), "the answer has no packages")
         raise NotCleanError(
-            f"{len(skipped)} of {len(packages)} packages were NOT audited: {skipped[0]['skip_reason']}. Is the database of "
-            f"vulnerabilities reachable from this machine?"
+            f"{len(reasons)} of {len(wanted)} packages were NOT audited: {why}. Is the database of vulnerabilities "
+            f"reachable from this machine?"
         )
     vulnerable = [f"{p['name']} {p['version']}: {', '.join(v['id'] for v in p['vulns'])}" for p in packages if p["vulns"]]
     if vulnerable:
         raise NotCleanError(f"Known vulnerabilities: {'; '.join(vulnerable)}.")
-    return f"No known vulnerabilities in {len(packages)} packages."
+    return f"No known vulnerabilities in {len(packages)} packages, as locked for this Python and system."
 
 
 def main() -> None:

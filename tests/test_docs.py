@@ -1,6 +1,6 @@
 """The documentation: links lead somewhere, code runs and prints what is shown, and every name, flag and target exists."""
 
-import importlib.util
+import importlib
 import re
 import runpy
 from pathlib import Path

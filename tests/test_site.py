@@ -30,8 +30,8 @@ const pause = () => new Promise(resolve => setTimeout(resolve, 50));
 (async () => {
   for (const page of PAGES) for (const width of WIDTHS) {
     await load(page, width);
-    const needed = frame.contentDocument.documentElement.scrollWidth;
-    if (needed > frame.clientWidth) problems.push(`${page} needs ${needed} of ${width} pixels`);
+    const root = frame.contentDocument.documentElement, needed = root.scrollWidth;
+    if (needed > root.clientWidth) problems.push(`${page} needs ${needed} of ${width} pixels`);
     for (const entry of frame.contentWindow.performance.getEntriesByType("resource"))
       if (!entry.name.startsWith(location.origin)) problems.push(`${page} loads ${entry.name}`);
   }
@@ -41,8 +41,8 @@ const pause = () => new Promise(resolve => setTimeout(resolve, 50));
     for (let i = 0; i < 100 && !results(); i++) await pause();
     if (!results()) problems.push(`the search does not find ${word}`);
   }
-  fetch("/problems", {method: "POST", body: JSON.stringify(problems)});
-})();
+})().catch(error => problems.push(String(error))).finally(
+  () => fetch("/problems", {method: "POST", body: JSON.stringify(problems)}));
 </script>
 """
 
@@ -53,18 +53,8 @@ def site(tmp_path_factory):
     if importlib.util.find_spec("sphinx") is None:
         pytest.skip("sphinx is not installed")
     place = tmp_path_factory.mktemp("site")
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-W",
-        "--keep-going",
-        "-q",
-        "-d",
-        place / "trees",
-        ROOT / "docs",
-        place / "html",
-    ]
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q"]
+    command += ["-d", place / "trees", ROOT / "docs", place / "html"]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert built.returncode == 0, built.stderr[-3000:]
     return place / "html"
@@ -99,19 +89,9 @@ def test_a_browser_shows_every_page_at_every_width_loads_nothing_from_elsewhere_
 
     server = http.server.ThreadingHTTPServer(("localhost", 0), functools.partial(Handler, directory=site))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    command = [
-        BROWSER,
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--window-size=1600,1000",
-        "--disable-background-networking",
-    ]
-    command += [
-        f"--user-data-dir={tmp_path}",
-        "--remote-debugging-port=0",
-        f"http://localhost:{server.server_port}/probe.html",
-    ]
+    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    command += ["--window-size=1600,1000", f"--user-data-dir={tmp_path}", "--remote-debugging-port=0"]
+    command.append(f"http://localhost:{server.server_port}/probe.html")
     browser = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         assert answers.get(timeout=200) == []
@@ -119,3 +99,4 @@ def test_a_browser_shows_every_page_at_every_width_loads_nothing_from_elsewhere_
         browser.terminate()
         browser.wait()
         server.shutdown()
+        server.server_close()

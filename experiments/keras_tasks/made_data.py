@@ -14,6 +14,8 @@ from sklearn import datasets
 PACKAGES = ("keras", "matplotlib", "numpy", "scipy")
 TEXTS = 500  # docstrings of each package
 WORDS, LENGTH = 1500, 40  # of the vocabulary, and of a text
+LANGUAGES = {"numpy": "*.pyi", "scipy": "*.py", "sklearn": "*.pyx", "tensorflow": "include/tensorflow/core/**/*.h"}
+SNIPPET = 64  # bytes
 
 
 @functools.cache
@@ -122,10 +124,6 @@ def spirals(count: int, rng: np.random.Generator, arms: int = 3) -> tuple[np.nda
     return np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1).astype(np.float32), labels
 
 
-LANGUAGES = {"numpy": "*.pyi", "scipy": "*.py", "sklearn": "*.pyx", "tensorflow": "include/tensorflow/core/**/*.h"}
-SNIPPET = 64  # bytes
-
-
 @functools.cache
 def snippets() -> tuple[np.ndarray, np.ndarray]:
     """Pieces of files of four languages, as bytes: type stubs, Python, Cython and C++, from installed packages."""
@@ -142,7 +140,7 @@ def snippets() -> tuple[np.ndarray, np.ndarray]:
 def patches(count: int, rng: np.random.Generator, size: int = 12) -> tuple[np.ndarray, np.ndarray]:
     """Grey patches of scikit-learn's two photographs: which quarter of which photograph? Eight classes.
 
-    Each patch has mean 0 and standard deviation 1.
+    Each patch has mean 0 and standard deviation about 1.
     """
     quarters = []
     for photograph in datasets.load_sample_images().images:

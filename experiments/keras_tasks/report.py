@@ -14,7 +14,7 @@ from experiments.common.figures import add_grids
 from experiments.common.pool import Row
 from experiments.common.study import Caption, Study
 from experiments.common.tables import Table, distinct, groups, mean, where, without
-from experiments.keras_tasks.experiment import PRESETS, RANDOM, STARTS, TUNER, Config, compute, stood, units
+from experiments.keras_tasks.experiment import PRESETS, RANDOM, STARTS, TUNER, Config, compute, method_of, units
 from experiments.keras_tasks.stand_ins import STAND_INS
 
 DEFAULT, FIVE, SEARCH = "Keras's default", "best of five rates", "best of random trials"
@@ -25,18 +25,20 @@ METHODS: dict[str, Callable[[str], bool]] = {
     "ReduceLROnPlateau": lambda method: method == "plateau",
     SEARCH: lambda method: method.startswith(RANDOM),
     **{f"tuner from x {start:g}": f"{TUNER} x {start:g}".__eq__ for start in STARTS},
-    **{stood(name): stood(name).__eq__ for name in STAND_INS},
+    **{method_of(name): method_of(name).__eq__ for name in STAND_INS},
 }
 USUAL_START, *OTHER_STARTS = (f"tuner from x {start:g}" for start in STARTS)
 
 
 class Mean(NamedTuple):
-    """A mean of paired differences, and its standard error (NaN with one seed)."""
+    """A mean of paired differences (NaN without pairs), and its standard error (NaN with one seed)."""
 
     mean: float
     error: float
 
     def __str__(self) -> str:
+        if np.isnan(self.mean):
+            return "-"
         return f"{self.mean:+.2f}" + ("" if np.isnan(self.error) else f" ± {self.error:.2f}")
 
     def as_good(self) -> bool:
@@ -47,7 +49,7 @@ class Mean(NamedTuple):
 def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
     """Scores, differences, objectives for accuracy, and on how many tasks the tuner is as good as something else."""
     made = {"scores.md": scores(rows), "differences.md": differences(rows), "conclusion.txt": conclusion(rows)}
-    return made | ({"objectives.md": objectives(rows)} if stood_in(rows) else {})
+    return made | ({"objectives.md": objectives(rows)} if stand_ins_of(rows) else {})
 
 
 def methods_of(rows: Sequence[Row]) -> list[str]:
@@ -71,8 +73,11 @@ def compare(rows: Sequence[Row], task: str, method: str, baseline: str, score: s
     """The mean difference of test scores (or of validation scores), with its standard error over seeds."""
     ours, theirs = chosen(rows, task, method), chosen(rows, task, baseline)
     strata: dict[str, list[float]] = {}
-    for case, row in ours.items():
-        strata.setdefault(row["optimizer"], []).append(row[score] - theirs[case][score])
+    for case in ours.keys() & theirs.keys():
+        if score in ours[case] and score in theirs[case]:
+            strata.setdefault(case[0], []).append(ours[case][score] - theirs[case][score])
+    if not strata:
+        return Mean(np.nan, np.nan)
     variances = [float(np.var(d, ddof=1)) / len(d) if len(d) > 1 else np.nan for d in strata.values()]
     return Mean(float(np.mean([np.mean(d) for d in strata.values()])), float(np.sqrt(sum(variances)) / len(strata)))
 
@@ -93,19 +98,20 @@ def scores(rows: Sequence[Row]) -> str:
     return str(table)
 
 
-def stood_in(rows: Sequence[Row]) -> list[str]:
+def stand_ins_of(rows: Sequence[Row]) -> list[str]:
     """The stand-ins that were run."""
-    return [name for name in STAND_INS if where(rows, method=stood(name))]
+    return [name for name in STAND_INS if where(rows, method=method_of(name))]
 
 
 def objectives(rows: Sequence[Row]) -> str:
     """What stand-ins for the error change, in validation and test accuracy; the last row has means over the tasks."""
-    names = stood_in(rows)
+    names = stand_ins_of(rows)
     table = Table("objective, minus the loss", *(f"{name}: {part}" for name in names for part in ("validation", "test")))
-    tasks = [task for task in distinct(rows, "task") if where(rows, task=task, method=stood(names[0]))]
+    methods = [method_of(name) for name in names]
+    tasks = distinct([row for row in rows if row["method"] in methods], "task")
     columns = [
-        [compare(rows, task, stood(name), USUAL_START, score) for task in tasks]
-        for name in names
+        [compare(rows, task, method, USUAL_START, score) for task in tasks]
+        for method in methods
         for score in ("validation score", "test")
     ]
     for i, task in enumerate(tasks):
@@ -115,8 +121,8 @@ def objectives(rows: Sequence[Row]) -> str:
 
 
 def over_tasks(differences: Sequence[Mean]) -> Mean:
-    """The mean over tasks, with the standard error that those of the tasks imply."""
-    means, errors = np.array(differences).T
+    """The mean over the tasks that have one, with the standard error that theirs imply."""
+    means, errors = np.array([each for each in differences if not np.isnan(each.mean)] or [Mean(np.nan, np.nan)]).T
     return Mean(float(means.mean()), float(np.sqrt((errors**2).sum()) / len(errors)))
 
 
@@ -152,7 +158,8 @@ def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
     figure, axes = plt.subplots(*shape, figsize=(3.4 * shape[1], 2.2 * shape[0]), layout="constrained", squeeze=False)
     for column, task in zip(axes.T, tasks, strict=True):
         for number, optimizer in enumerate(optimizers):
-            tuned = [row for row in where(rows, task=task, optimizer=optimizer) if "way" in row]
+            of_starts = [row for row in rows if row["method"] in [f"{TUNER} x {start:g}" for start in STARTS]]
+            tuned = where(of_starts, task=task, optimizer=optimizer)
             rates, losses = column[2 * number : 2 * number + 2]
             for row in where(tuned, seed=tuned[0]["seed"]):
                 rates.plot(row["way"]["learning_rate"], label=f"from {row['rate']:g}")
@@ -178,5 +185,5 @@ STUDY = Study(
     },
     lambda config, rows: rows if config.tuner else [],
     recorded=lambda rows: without(rows, "way"),
-    preset_help="development: five tasks; frozen: the other five; later: five more; quick: two tasks for two epochs.",
+    preset_help="development, frozen: five tasks each; ten: both; later: five more; quick: two tasks for two epochs.",
 )  # fmt: skip

@@ -11,11 +11,11 @@ StandIn = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """(labels, logits) -> one number per example."""
 
 NEWTON_STEPS = 10
-COLDEST, WARMEST = -3.0, 3.0  # logarithms of the temperatures that are considered
+MOST = 3.0  # of the absolute value of the temperature's logarithm
 
 
-def of_classes(loss: keras.losses.Loss, stand_in: StandIn) -> StandIn:
-    """The stand-in for a classifier with this loss: a single logit z of two classes becomes (0, z)."""
+def for_loss(stand_in: StandIn, loss: keras.losses.Loss) -> StandIn:
+    """The stand-in for a classifier with this loss of logits: a single logit z of two classes becomes (0, z)."""
     if not isinstance(loss, keras.losses.BinaryCrossentropy):
         return stand_in
     return lambda labels, z: stand_in(labels, tf.concat([tf.zeros_like(z), z], -1))
@@ -56,7 +56,7 @@ def log_temperature(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         slope = tf.reduce_mean(mean - of_label)
         curvature = tf.reduce_mean(tf.reduce_sum(p * tf.square(logits - mean[:, None]), -1))
         step = tf.math.divide_no_nan(slope, curvature * b)  # of log b: a step of b, divided by b
-        log_b = tf.clip_by_value(log_b - tf.clip_by_value(step, -1.0, 1.0), COLDEST, WARMEST)
+        log_b = tf.clip_by_value(log_b - tf.clip_by_value(step, -1.0, 1.0), -MOST, MOST)
     return -log_b
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 import rfho2 as rf
 from experiments.common.pool import Row
-from experiments.keras_tasks.stand_ins import STAND_INS, of_classes
+from experiments.keras_tasks.stand_ins import STAND_INS, for_loss
 from experiments.keras_tasks.tasks import Parts, Task
 
 OPTIMIZERS = {"SGD": keras.optimizers.SGD, "Adam": keras.optimizers.Adam}
@@ -78,7 +78,6 @@ class KerasFits:
         losses = np.nan_to_num(history["val_loss"], nan=np.inf)
         return {
             "validation": float(np.min(losses)),
-            "validation score": task.score(self._model, validation),
             "test": task.score(self._model, test),
             "seconds": seconds,
         }
@@ -90,7 +89,7 @@ def tuned(task: Task, parts: Parts, optimizer: str, seed: int, rate: float, stan
     keras.utils.set_random_seed(seed)
     model = task.build()
     model.compile(OPTIMIZERS[optimizer](rate), task.loss)
-    objective = None if stand_in is None else of_classes(task.loss, STAND_INS[stand_in])
+    objective = None if stand_in is None else for_loss(STAND_INS[stand_in], task.loss)
     tuner = rf.RealTimeTuner(model, objective=objective, seed=seed)
     history = tuner.fit(
         *parts.train, validation_data=parts.validation, epochs=task.epochs, batch_size=task.batch_size, verbose=0

@@ -22,16 +22,18 @@ def whole_sums() -> Iterator[None]:
 
     current = context.context()
     before = current.function_call_options
-    current.function_call_options = copy.copy(before)
-    current.function_call_options.config_proto_serialized = _without_memory_pass(before.config_proto_serialized)
+    options = current.function_call_options = copy.copy(before)
+    options.config_proto_serialized = _without_memory_pass(before.config_proto_serialized)
     try:
         yield
     finally:
-        current.function_call_options = before
+        if current.function_call_options is options:  # otherwise, tf.config was used inside, and has reset them
+            current.function_call_options = before
 
 
 @functools.cache
 def _without_memory_pass(serialized: bytes) -> tf.compat.v1.ConfigProto:
+    """The same configuration without that pass; as a message, because the setter refuses bytes."""
     config = tf.compat.v1.ConfigProto.FromString(serialized)
     rewriting = config.graph_options.rewrite_options
     rewriting.memory_optimization = rewriting.NO_MEM_OPT

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import rfho2 as rf
 from tests.support.devices import same_bits
@@ -49,6 +50,22 @@ def test_steps_that_explode_are_undone_and_the_objective_can_be_another_loss():
     absolute = np.abs(y[:50] - model.predict(x[:50], verbose=0)[:, 0]).mean()
     assert history.trajectories["value"].min() == pytest.approx(absolute, rel=1e-5)
     assert history.trajectories["learning_rate"][0] < 0.1
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        ("accuracy", "objective: loss is the metric accuracy"),
+        (
+            lambda y, z: tf.cast(tf.argmax(z, -1) != tf.cast(y, tf.int64), z.dtype),
+            "objective: loss <lambda> has no gradient",
+        ),
+        ("categorical_crossentropy", "objective: validation_data: loss categorical_crossentropy needs one-hot labels"),
+    ],
+)
+def test_an_objective_that_cannot_be_minimised_is_refused(objective, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        fit(tuner(objective=objective))
 
 
 def test_the_history_has_the_hypers_of_each_layer_and_callbacks_write_their_files(tmp_path):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import keras
 import numpy as np
@@ -43,6 +44,25 @@ def check_training(
         if y is not None:
             check_labels(training.loss, y, outputs, name)
     _check_gradient(model, training, params, few)
+
+
+@contextlib.contextmanager
+def about(argument: str) -> Iterator[None]:
+    """Puts the name of an argument before the messages of errors."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{argument}: {error}") from error
+
+
+def check_objective(model: keras.Model, training: KerasTraining, examples: tuple[Nest, ...]) -> None:
+    """Checks that the loss of this training, here the objective of the hypers, has a gradient and fits the labels."""
+    few = nest.map(lambda a: a[:EXAMPLES], examples)
+    params = current_params(model, training.model.params)
+    with about("objective"):
+        outputs = training.model.apply(params, few[0], seed=tf.constant(ANY_SEED))
+        check_labels(training.loss, examples[1], outputs, "validation_data")
+        _check_gradient(model, training, params, few)
 
 
 def check_metrics(model: keras.Model, examples: tuple[Nest, ...]) -> None:

@@ -52,7 +52,7 @@ class Epochs:
       epochs: the numbers of the epochs.
       per_epoch: updates of the hypers in an epoch.
       callbacks, verbose: as in Keras's `fit`.
-      keep_best: whether the model ends with the weights of lowest validation loss instead of the last ones.
+      keep_best: whether the model ends with the weights of the lowest objective instead of the last ones.
     """
 
     def __init__(

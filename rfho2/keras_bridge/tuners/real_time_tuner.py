@@ -32,7 +32,7 @@ from rfho2.keras_bridge.training.keras_training import (
 )
 from rfho2.keras_bridge.training.losses import bounded
 from rfho2.keras_bridge.training.optimizers import warn_of_state
-from rfho2.keras_bridge.tuners.checks import check_metrics, check_training
+from rfho2.keras_bridge.tuners.checks import about, check_metrics, check_objective, check_training
 from rfho2.keras_bridge.tuners.epochs import Epochs, check_callbacks
 from rfho2.keras_bridge.tuners.model_settings import ModelSettings
 from rfho2.keras_bridge.tuners.modes import choose_mode, graph_steps
@@ -84,10 +84,12 @@ class RealTimeTuner:
       check: whether the second derivatives of the model are checked before the training.
       validation_batch: number of validation examples that each hypergradient uses.
       objective: what the hypers minimise on the validation data, if it is not the loss that the weights minimise: like
-        `loss`, but it needs only a first derivative. Weights are kept, and steps undone, by its values.
+        `loss`, but it needs only a first derivative. Weights are kept, and steps undone, by its values. Factors of several
+        outputs are those of `loss`.
       robust: whether a cross-entropy l of a validation example counts as b (1 - exp(-l / b)) in the objective of the hypers,
         so that a few wrong validation labels cannot stop the training. b is 5, or 1.5 times the first loss if that is more.
-        This applies to Keras's own cross-entropies (sparse, categorical, binary); val_loss stays what Keras computes.
+        This applies to Keras's own cross-entropies (sparse, categorical, binary), not to functions; val_loss stays what
+        Keras computes.
       batch_norm: see `rf.from_keras`.
       seed: determines the order of the examples and dropout.
       jit_compile: None compiles with XLA after the first 500 steps if at least 1,000 remain, and falls back to graph mode
@@ -135,9 +137,10 @@ class RealTimeTuner:
         self._training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
         warn_of_state(optimizer, model)
         self._tunables = self._training.tunables
-        self._objective = None if objective is None else losses_of(model, objective)
+        with about("objective"):
+            self._objective = None if objective is None else losses_of(model, objective)
         self._robust, self._batch_norm = robust, batch_norm
-        self._bound: float | None = None  # the first validation loss, from which that of a label is derived
+        self._bound: float | None = None  # the first value of the objective, from which that of a label is derived
         self.hyper_batch = window_settings(hyper_batch, carry, discount, mode or "forward").hyper_batch
         self.hyper_rate = hyper_rate
         self.validation_batch = errors.check_count("validation_batch", validation_batch)
@@ -213,6 +216,8 @@ class RealTimeTuner:
                 training = training._replace(model=from_keras(parts.head, batch_norm=self._batch_norm, check=False))
         with stages("Checking second derivatives and metrics" if self._check else "Checking metrics"):
             check_training(self.model, training, tuned_on, source.labels, self._check)
+            if self._objective is not None:
+                check_objective(self.model, training._replace(loss=self._objective), tuned_on)
             check_metrics(self.model, held_out)
         per_epoch = max(1, round(source.steps / self.hyper_batch))
         numbers = range(initial_epoch, epochs)
@@ -239,7 +244,7 @@ class RealTimeTuner:
         self._training = self._training._replace(optimizer=optimizer._replace(first_step=optimizer.first_step + steps))
 
     def plot(self) -> Any:
-        """The validation loss and the hypers along the last `fit`, as a matplotlib figure; see `rf.plot`."""
+        """The objective and the hypers along the last `fit`, as a matplotlib figure; see `rf.plot`."""
         if self._history is None:
             raise ValueError("the tuner has nothing to plot yet; call fit first.")
         return plot(self._history)

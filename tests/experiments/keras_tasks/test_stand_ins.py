@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from experiments.keras_tasks.stand_ins import STAND_INS, calibrated, log_temperature, of_classes
+from experiments.keras_tasks.stand_ins import STAND_INS, calibrated, for_loss, log_temperature
 
 RNG = np.random.default_rng(0)
 LABELS = tf.constant(RNG.integers(3, size=[200, 1]))
@@ -21,7 +21,7 @@ def test_for_confident_answers_it_is_the_error(name):
 @pytest.mark.parametrize("name", STAND_INS)
 def test_two_classes_may_have_a_single_logit(name):
     labels, difference = tf.cast(LABELS > 0, tf.float64), LOGITS[:, 1:2] - LOGITS[:, 0:1]
-    single = of_classes(keras.losses.BinaryCrossentropy(from_logits=True), STAND_INS[name])
+    single = for_loss(STAND_INS[name], keras.losses.BinaryCrossentropy(from_logits=True))
     np.testing.assert_allclose(single(labels, difference), STAND_INS[name](labels, LOGITS[:, :2]), rtol=1e-6)
 
 
