@@ -111,6 +111,11 @@ class Tunables(NamedTuple):
         ends = {name: self.to_internal({name: np.asarray(pair)})[name] for name, pair in self.ranges.items()}
         return {name: Box(float(low), float(high)) for name, (low, high) in ends.items()}
 
+    def within_ranges(self, values: Mapping[str, Any]) -> Hypers:
+        """Values of the user on the internal scale, moved into the ranges."""
+        sets = self.constraints()
+        return {name: sets[name].project(tf.constant(v)) for name, v in self.to_internal(values).items()}
+
     def rates(self, rate: float) -> dict[str, float]:
         """The hyper-rate of each hyper, given that of the learning rate."""
         return {name: rate * TUNABLES[name].rate for name in self.start}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 from rfho2.core import nest
 from rfho2.core.types import Nest
-from rfho2.keras_bridge.training.keras_training import ANY_SEED, KerasTraining, current_params
+from rfho2.keras_bridge.training.keras_training import ANY_SEED, KerasTraining, current_params, losses_of
 from rfho2.keras_bridge.training.losses import ELEMENTWISE, ONE_HOT, SPARSE, Losses, OutputLoss
 from rfho2.keras_bridge.tuners.epochs import EVALUATED, evaluate
 from rfho2.keras_bridge.wrapping.model import EXAMPLES, Params, check_derivatives
@@ -24,8 +25,11 @@ def check_training(
     labels: Nest | None = None,
     check: bool = True,
     names: tuple[str, str] = ("validation_data", "y"),
+    objective: Losses | None = None,
 ) -> None:
     """Checks the model's second derivatives, if `check`, the kind of the labels, and that the loss has a gradient.
+
+    So has the objective, if it is another loss.
 
     The model is tried on the first few examples; their labels and the further `labels` are all checked.
     """
@@ -44,6 +48,16 @@ def check_training(
         if y is not None:
             check_labels(training.loss, y, outputs, name)
     _check_gradient(model, training, params, few)
+    if objective is not None:
+        with about("objective"):
+            check_labels(objective, examples[1], outputs, names[0])
+            _check_gradient(model, training._replace(loss=objective), params, few)
+
+
+def objective_of(model: keras.Model, objective: Any) -> Losses | None:
+    """The losses that an objective names, if there is one."""
+    with about("objective"):
+        return None if objective is None else losses_of(model, objective)
 
 
 @contextlib.contextmanager
@@ -53,16 +67,6 @@ def about(argument: str) -> Iterator[None]:
         yield
     except (TypeError, ValueError) as error:
         raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{argument}: {error}") from error
-
-
-def check_objective(model: keras.Model, training: KerasTraining, examples: tuple[Nest, ...]) -> None:
-    """Checks that the loss of this training, here the objective of the hypers, has a gradient and fits the labels."""
-    few = nest.map(lambda a: a[:EXAMPLES], examples)
-    params = current_params(model, training.model.params)
-    with about("objective"):
-        outputs = training.model.apply(params, few[0], seed=tf.constant(ANY_SEED))
-        check_labels(training.loss, examples[1], outputs, "validation_data")
-        _check_gradient(model, training, params, few)
 
 
 def check_metrics(model: keras.Model, examples: tuple[Nest, ...]) -> None:

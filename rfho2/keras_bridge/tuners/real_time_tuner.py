@@ -26,13 +26,12 @@ from rfho2.keras_bridge.training.keras_training import (
     KerasTraining,
     compile_with,
     current_params,
-    losses_of,
     make_training,
     seeded_validation,
 )
 from rfho2.keras_bridge.training.losses import bounded
 from rfho2.keras_bridge.training.optimizers import warn_of_state
-from rfho2.keras_bridge.tuners.checks import about, check_metrics, check_objective, check_training
+from rfho2.keras_bridge.tuners.checks import check_metrics, check_training, objective_of
 from rfho2.keras_bridge.tuners.epochs import Epochs, check_callbacks
 from rfho2.keras_bridge.tuners.model_settings import ModelSettings
 from rfho2.keras_bridge.tuners.modes import choose_mode, graph_steps
@@ -84,8 +83,7 @@ class RealTimeTuner:
       check: whether the second derivatives of the model are checked before the training.
       validation_batch: number of validation examples that each hypergradient uses.
       objective: what the hypers minimise on the validation data, if it is not the loss that the weights minimise: like
-        `loss`, but it needs only a first derivative. Weights are kept, and steps undone, by its values. Factors of several
-        outputs are those of `loss`.
+        `loss`, but it needs only a first derivative. Weights are kept, and steps undone, by its values.
       robust: whether a cross-entropy l of a validation example counts as b (1 - exp(-l / b)) in the objective of the hypers,
         so that a few wrong validation labels cannot stop the training. b is 5, or 1.5 times the first loss if that is more.
         This applies to Keras's own cross-entropies (sparse, categorical, binary), not to functions; val_loss stays what
@@ -137,8 +135,7 @@ class RealTimeTuner:
         self._training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm)
         warn_of_state(optimizer, model)
         self._tunables = self._training.tunables
-        with about("objective"):
-            self._objective = None if objective is None else losses_of(model, objective)
+        self._objective = objective_of(model, objective)
         self._robust, self._batch_norm = robust, batch_norm
         self._bound: float | None = None  # the first value of the objective, from which that of a label is derived
         self.hyper_batch = window_settings(hyper_batch, carry, discount, mode or "forward").hyper_batch
@@ -215,9 +212,7 @@ class RealTimeTuner:
                 tuned_on = (parts.of_arrays(held_out[0]), *held_out[1:])
                 training = training._replace(model=from_keras(parts.head, batch_norm=self._batch_norm, check=False))
         with stages("Checking second derivatives and metrics" if self._check else "Checking metrics"):
-            check_training(self.model, training, tuned_on, source.labels, self._check)
-            if self._objective is not None:
-                check_objective(self.model, training._replace(loss=self._objective), tuned_on)
+            check_training(self.model, training, tuned_on, source.labels, self._check, objective=self._objective)
             check_metrics(self.model, held_out)
         per_epoch = max(1, round(source.steps / self.hyper_batch))
         numbers = range(initial_epoch, epochs)
@@ -280,10 +275,7 @@ class RealTimeTuner:
         if self._bound is not None:
             objective_training = objective_training._replace(loss=bounded(objective_training.loss, self._bound))
         problem = Problem(watch.means.dynamics(), objective_training.objective, None, source.batches, validation)
-        tunables, sets = self._tunables, self._tunables.constraints()
-        start: Hypers = {
-            name: sets[name].project(tf.constant(v)) for name, v in tunables.to_internal(self._next_hypers).items()
-        }
+        tunables, start = self._tunables, self._tunables.within_ranges(self._next_hypers)
         loss, mode_arguments = training.training_loss, (self.mode, self.carry, self.discount)
         self.mode = choose_mode(loss, params, errors.checked_hypers(start, params), source.batches, *mode_arguments)
         jit_compile, mode = self._jit_compile, self.mode
