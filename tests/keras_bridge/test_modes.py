@@ -35,7 +35,7 @@ MODELS = {
 @pytest.fixture
 def unchecked(monkeypatch):
     """Leaves out what a fit does before it trains and other tests cover, because it takes most of the time."""
-    monkeypatch.setattr(real_time_tuner, "check_training", lambda *args: None)
+    monkeypatch.setattr(real_time_tuner, "check_training", lambda *args, **_: None)
     monkeypatch.setattr(trials, "safe_start", lambda trial, hypers, *_: hypers)
 
 
