@@ -20,12 +20,14 @@ SITE = sorted(path for path in DOCS.rglob("*.md") if not EXCLUDED & set(path.rel
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *SITE]
 SLOW = {
     "README.md",
+    "docs/coming_from.md",
     "docs/index.md",
     "docs/keras.md",
     "docs/methods.md",
+    "docs/monitoring.md",
     "docs/tour.md",
     "docs/what_to_tune.md",
-}  # pages whose code takes more than about five seconds
+}  # pages whose code takes more than about three seconds
 COMMAND = re.compile(r"python -m ((?:experiments|data)\.\w+)([^\n`#&|]*)")
 
 
