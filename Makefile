@@ -38,10 +38,8 @@ matrix:                 ## the core tests in fresh environments: oldest and newe
 dist: .venv/.tools      ## the wheel, built twice, and the source distribution, in dist/; their packages, and known vulnerabilities
 	$(BIN)/python -m tests.release
 
-LOCK := pip compile --quiet setup.py --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
 lock: .venv/.tools      ## the newest versions, with hashes, for requirements.lock and for the tools of docs and releases
-	$(BIN)/uv $(LOCK) --upgrade --extra dev --output-file requirements.lock
-	$(BIN)/uv $(LOCK) --upgrade --extra docs --extra release --constraint requirements.lock --output-file tools.lock
+	$(BIN)/python -m tests.release lock
 
 soak: $(READY)          ## 200 kills of a run of 300 hyper-iterations; 10,000 steps in real time: nothing lost, nothing grows
 	$(BIN)/python -m experiments.soak --part=kills

@@ -5,13 +5,14 @@ python -m docs.screenshots   # two or three minutes
 
 from __future__ import annotations
 
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from tests.support.browser import BROWSER, HEADLESS, MISSING
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = ROOT / "docs" / "figures"
@@ -22,22 +23,21 @@ PATIENCE = 20_000  # milliseconds, of a virtual clock, that a page has to draw i
 
 def main() -> None:
     """Runs an experiment, and photographs TensorBoard and the page of results."""
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        raise SystemExit("There is no chromium, chromium-browser or google-chrome on the path; install one of them.")
+    if BROWSER is None:
+        raise SystemExit(f"There is {MISSING}; install one of them.")
     output = RESULTS / "data_hyper_cleaning"
     python(
         "experiments.data_hyper_cleaning", "--preset=quick", "--hyper_iterations=40", "--noresume", f"--output_dir={output}"
     )
     python("experiments.report", f"--results={RESULTS}")
-    take(browser, (ROOT / RESULTS / "report.html").as_uri(), FIGURES / "report.png", 1300)
+    take((ROOT / RESULTS / "report.html").as_uri(), FIGURES / "report.png", 1300)
     with socket.create_server(("localhost", 0)) as free:
         port = free.getsockname()[1]
     logs = ["tensorboard.main", "--logdir", str(output / "runs"), "--port", str(port)]
     board = subprocess.Popen([sys.executable, "-m", *logs], cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
         wait_for(port, board)
-        take(browser, f"http://localhost:{port}/#histograms", FIGURES / "tensorboard.png", 900)
+        take(f"http://localhost:{port}/#histograms", FIGURES / "tensorboard.png", 900)
     finally:
         board.terminate()
         board.wait()
@@ -62,16 +62,15 @@ def wait_for(port: int, board: subprocess.Popen[bytes]) -> None:
     raise SystemExit(f"TensorBoard did not start within {LOADING} s.")
 
 
-def take(browser: str, address: str, picture: Path, height: int) -> None:
+def take(address: str, picture: Path, height: int) -> None:
     """A picture of a page."""
     picture.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as profile:
         size = ["--hide-scrollbars", f"--window-size=1200,{height}", f"--virtual-time-budget={PATIENCE}"]
-        plain = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        command = [browser, *plain, f"--user-data-dir={profile}", *size, f"--screenshot={picture}", address]
+        command = [str(BROWSER), *HEADLESS, f"--user-data-dir={profile}", *size, f"--screenshot={picture}", address]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120)
     if not picture.exists():
-        raise SystemExit(f"{browser} has not written {picture.relative_to(ROOT)}.")
+        raise SystemExit(f"{BROWSER} has not written {picture.relative_to(ROOT)}.")
     print(f"Written to {picture.relative_to(ROOT)}.")
 
 

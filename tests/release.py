@@ -1,6 +1,7 @@
 """The files of a release: two builds with the same hash, checked metadata, a list of what is inside, known vulnerabilities.
 
-python -m tests.release   # `make dist`; writes dist/ and build/
+python -m tests.release        # `make dist`; writes dist/ and build/
+python -m tests.release lock   # `make lock`; updates requirements.lock and tools.lock
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ HERE = Path(__file__).parents[1]
 DIST, BUILD = HERE / "dist", HERE / "build"
 LIBRARY = BUILD / "library.txt"  # what the library requires, in the versions of requirements.lock
 BILL = BUILD / "rfho2.cdx.json"
+LOCK = (
+    *("pip", "compile", "setup.py", "--universal", "--python-version", "3.11", "--generate-hashes"),
+    *("--quiet", "--no-header", "--no-annotate", "--no-emit-index-url"),
+)
 
 
 class NotCleanError(Exception):
@@ -63,11 +68,16 @@ def same_wheel_elsewhere() -> str:
     return here
 
 
+def lock() -> None:
+    """The newest versions for `requirements.lock`, and for the tools of docs and releases."""
+    tool("uv", *LOCK, "--upgrade", "--extra", "dev", "--output-file", "requirements.lock")
+    extras = ["--extra", "docs", "--extra", "release", "--constraint", "requirements.lock"]
+    tool("uv", *LOCK, "--upgrade", *extras, "--output-file", "tools.lock")
+
+
 def bill_of_materials(version: str) -> int:
     """Writes what the library consists of, as CycloneDX; returns the number of packages."""
-    locked = ["--constraint", "requirements.lock", "--universal", "--python-version", "3.11", "--generate-hashes"]
-    quiet = ["--quiet", "--no-header", "--no-annotate", "--no-emit-index-url"]
-    tool("uv", "pip", "compile", "setup.py", *locked, *quiet, "--output-file", LIBRARY)
+    tool("uv", *LOCK, "--constraint", "requirements.lock", "--output-file", LIBRARY)
     tool("cyclonedx_py", "requirements", LIBRARY, "--output-reproducible", "--output-file", BILL)
     bill = json.loads(BILL.read_text())
     about = {"type": "library", "name": "rfho2", "version": version, "purl": f"pkg:pypi/rfho2@{version}"}
@@ -132,4 +142,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    lock() if sys.argv[1:] == ["lock"] else main()

@@ -5,7 +5,6 @@ import http.server
 import importlib.util
 import json
 import queue
-import shutil
 import subprocess
 import sys
 import threading
@@ -14,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import rfho2 as rf
+from tests.support.browser import BROWSER, HEADLESS, MISSING
 
 ROOT = Path(__file__).parents[1]
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 WIDTHS = (400, 800, 1400)
 WORDS = ("hyper-cleaning", "clipnorm", "schedule")
 PROBE = """
@@ -69,7 +68,7 @@ def test_it_builds_without_warnings_and_has_every_public_name(site):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on PATH")
+@pytest.mark.skipif(BROWSER is None, reason=MISSING)
 def test_a_browser_shows_every_page_at_every_width_loads_nothing_from_elsewhere_and_finds_words(site, tmp_path):
     answers: queue.Queue[list[str]] = queue.Queue()
     pages = sorted(str(path.relative_to(site)) for path in site.rglob("*.html") if "_static" not in path.parts)
@@ -89,8 +88,7 @@ def test_a_browser_shows_every_page_at_every_width_loads_nothing_from_elsewhere_
 
     server = http.server.ThreadingHTTPServer(("localhost", 0), functools.partial(Handler, directory=site))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    command += ["--window-size=1600,1000", f"--user-data-dir={tmp_path}", "--remote-debugging-port=0"]
+    command = [BROWSER, *HEADLESS, "--window-size=1600,1000", f"--user-data-dir={tmp_path}", "--remote-debugging-port=0"]
     command.append(f"http://localhost:{server.server_port}/probe.html")
     browser = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from experiments.common.binary import environment
 from experiments.report import html, page
 from experiments.report.catalogue import EXPERIMENTS
 from tests.support.binaries import run_binary
+from tests.support.browser import BROWSER, HEADLESS, MISSING
 from tests.support.pages import shown
 
 CONTENTS = {  # directory: what its article must show
@@ -150,17 +150,14 @@ def test_the_binary_writes_the_page_or_one_sentence(results, tmp_path):
     assert "no experiment has written anything" in bad.err
 
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on PATH")
+@pytest.mark.skipif(BROWSER is None, reason=MISSING)
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [1400, 500])
 def test_a_browser_shows_it_without_complaints(results, tmp_path, width, dark):
     shown(results)
     picture = tmp_path / "page.png"
-    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr"]
+    command = [BROWSER, *HEADLESS, "--hide-scrollbars", "--enable-logging=stderr"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},2000", f"--screenshot={picture}"]
     command += [f"--blink-settings=preferredColorScheme={0 if dark else 1}", (results / "report.html").as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
