@@ -21,7 +21,7 @@ def main() -> None:
     config = from_flags(precision.Config)
     rows = precision.table(config)
     if config.transformer is not None:
-        reference = gpt_precision.EXACT if config.reference == "float64" else gpt_precision.FLOAT32
+        reference = precision.EXACT if config.reference == "float64" else precision.FLOAT32
         rows = gpt_precision.table(config.transformer, config.windows, reference)
     for row in rows:
         print(row, flush=True)

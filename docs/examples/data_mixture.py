@@ -32,9 +32,8 @@ def losses(p, texts):  # the mean loss of each source, which is the second axis 
 
 
 def main(steps=150, window=5, trials=10, count=2000, scarce=50):
-    rng = np.random.default_rng(0)  # source 0 is the target, but scarce; 1 to 3 are like it; 4 to 7 are something else
-    target, errors = rng.permutation(TOKENS), [0, 0.1, 0.1, 0.1, 1, 1, 1, 1]
-    followers = [np.where(rng.random(TOKENS) < share, rng.permutation(TOKENS), target) for share in errors]
+    rng, target = np.random.default_rng(0), np.random.default_rng(1).permutation(TOKENS)  # 0 is scarce, 1 to 3 are like it
+    followers = [np.where(rng.random(TOKENS) < p, rng.permutation(TOKENS), target) for p in (0, 0.1, 0.1, 0.1, 1, 1, 1, 1)]
     train = [np.resize(draw(rng, each, count if i else scarce), [count, LENGTH + 1]) for i, each in enumerate(followers)]
     held_out = [tf.constant(draw(rng, target, n)[:, None]) for n in (64, 256)]  # for validation and for the test
     params = {name: tf.constant(0.05 * rng.normal(size=shape), tf.float32) for name, shape in SHAPES.items()}
@@ -51,6 +50,7 @@ def main(steps=150, window=5, trials=10, count=2000, scarce=50):
     began = tf.timestamp()
     print(f"target only: {train_on(np.eye(SOURCES, dtype='f')[0], steps)[1]:.3f}")
     each = int(steps * result.history[-1]["seconds"] / float(tf.timestamp() - began) / trials)
+    print(f"uniform, {trials * each} steps: {train_on(np.ones(SOURCES, 'f') / SOURCES, trials * each)[1]:.3f}")
     best = min(train_on(h, each) for h in rng.dirichlet(np.ones(SOURCES), trials).astype("f"))  # by validation loss
     print(f"best of {trials} random mixtures, {each} steps each: {best[1]:.3f}")
     return result

@@ -8,16 +8,13 @@ import numpy as np
 import tensorflow as tf
 
 from experiments.benchmarks import gpt, gpt_numbers
-from experiments.benchmarks.precision import EXACT, ROUNDED, Arithmetic, rounded
+from experiments.benchmarks.precision import Arithmetic, rounded
 from rfho2.core import loops
 from rfho2.core.compiled import Compiled
 from rfho2.core.types import Hypers, Nest
 from rfho2.hypergradients.reverse import Sweep
 
-__all__ = ["EXACT", "FLOAT32", "table"]
-
 BATCHES = 9
-FLOAT32 = ROUNDED[0]
 
 
 def hypergradients(size: str, arithmetic: Arithmetic, windows: Sequence[int]) -> list[dict[str, np.ndarray]]:

@@ -47,8 +47,9 @@ class Arithmetic(NamedTuple):
 
 
 EXACT = Arithmetic("float64", tf.float64)
+FLOAT32 = Arithmetic("float32", tf.float32)
 ROUNDED = [
-    Arithmetic("float32", tf.float32),
+    FLOAT32,
     Arithmetic("TF32", tf.float32, tf32=True),
     Arithmetic("bfloat16 layers", tf.float32, compute=tf.bfloat16),
 ]

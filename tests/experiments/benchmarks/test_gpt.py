@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import rfho2 as rf
 from experiments import gpt_benchmark
-from experiments.benchmarks import gpt, gpt_numbers, gpt_precision, gpt_worker
+from experiments.benchmarks import gpt, gpt_numbers, gpt_precision, gpt_worker, precision
 from experiments.benchmarks.gpt_numbers import SIZES
 from rfho2.core.compiled import Compiled
 from tests.support.problems import assert_agree
@@ -96,7 +96,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path):
 @pytest.mark.slow
 def test_precision_is_measured_for_each_window(monkeypatch):
     monkeypatch.setattr(Compiled, "jit_compiled", False)
-    rows = list(gpt_precision.table("tiny", (1, 2), gpt_precision.EXACT))
+    rows = list(gpt_precision.table("tiny", (1, 2), precision.EXACT))
     assert [row.split(" | ")[:3] for row in rows[2:]] == [
         ["| tiny", str(window), hyper] for window in (1, 2) for hyper in ("sources", "rate")
     ]
