@@ -21,7 +21,7 @@ def inputs(dtype, stacked=False):
     return params, {name: tf.constant(h) for name, h in gpt_numbers.hypers(dtype).items()}
 
 
-@pytest.mark.parametrize("name", ["1M", "10M", "50M", "124M"])
+@pytest.mark.parametrize("name", ["1M", "10M", "50M", "124M", "774M", "1010M"])
 def test_sizes_are_what_their_names_say(name):
     assert SIZES[name].weights / 1e6 == pytest.approx(float(name[:-1]), rel=0.08)
 
@@ -67,6 +67,8 @@ def test_a_table_has_a_row_for_each_variant_and_a_worker_that_fails_is_named(mon
     text = str(gpt_benchmark.table(gpt_benchmark.Config(frameworks=("rfho2",)), "1M", 4))
     assert "| rfho2, blocks recomputed | 1.000 | - | 2 | 3.0000 | 5 |" in text
     assert [question.get("recompute") for question in asked] == [False, None, None]
+    gpt_benchmark.table(gpt_benchmark.Config(least_memory=True), "1M", 4)
+    assert [(question["framework"], question["loop"]) for question in asked[3:]] == [("rfho2", True), ("jax", True)]
     monkeypatch.undo()
     with pytest.raises(gpt_benchmark.DataError, match="ended without an answer"):
         gpt_benchmark.ask({"framework": "jax", "size": "none"}, "true")
