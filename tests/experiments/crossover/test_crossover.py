@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import rfho2 as rf
 from data.errors import DataError
+from experiments import crossover_costs
 from experiments.crossover import experiment, families, methods, report
 from experiments.crossover.experiment import READINGS, UNTUNED, Config
 from experiments.crossover.methods import CMA, LONGER, METHODS, OURS, SHARED, TPE, Settings, Trained
@@ -78,3 +79,12 @@ def test_without_optuna_the_searches_are_refused(monkeypatch):
     with pytest.raises(DataError, match=r"pip install 'rfho2\[search\]'"):
         experiment.check(Config())
     experiment.check(Config(methods=(OURS, LONGER)))
+
+
+@pytest.mark.slow
+def test_costs_are_planned():
+    rows = str(crossover_costs.table(crossover_costs.Config(("group penalties",), (1, 50)))).splitlines()[2:]
+    one, many = ([float(cell) for cell in row.strip("| ").split("|")[1:]] for row in rows)
+    assert (one[0], many[0]) == (1, 50)
+    assert many[2] < 2 * one[2], "reverse mode takes as long for any number of hypers"
+    assert many[4] > 2 * one[4]
