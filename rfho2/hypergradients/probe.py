@@ -49,11 +49,11 @@ def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
             nest.map(spec, params), nest.map(spec, dict(hypers)), tf.TensorSpec([], tf.int32), streamed
         )
     except (KeyError, TypeError) as error:
-        raise (_explained(error, params, hypers) or error) from error
+        raise (_explained(error, problem, params, hypers) or error) from error
     check_pure(concrete.graph, before)
 
 
-def _explained(error: KeyError | TypeError, params: Nest, hypers: Hypers) -> Exception | None:
+def _explained(error: KeyError | TypeError, problem: Problem, params: Nest, hypers: Hypers) -> Exception | None:
     """What the user should hear instead of an error of Python or TensorFlow; None if it is clear enough, or unknown."""
     if isinstance(error, KeyError):
         names = [path for path, _ in nest.leaves_with_path(params)]
@@ -62,6 +62,12 @@ def _explained(error: KeyError | TypeError, params: Nest, hypers: Hypers) -> Exc
         return ValueError(
             f"a function of the problem asks for '{error.args[0]}', which is neither among the hypers {sorted(hypers)} nor "
             f"among the params {names}. Add it, or correct the name."
+        )
+    missing = [name for name in ("batches", "validation") if getattr(problem, name) is None]
+    if missing and "NoneType" in str(error):
+        return TypeError(
+            f"a function of the problem may have received None as its batch, because the problem has no "
+            f"{' and no '.join(missing)} ({error}). Pass {missing[0]}=rf.batches.full(data)."
         )
     dtype = nest.flatten(params)[0].dtype.name
     if not {"float32", "float64"} <= set(re.findall(r"float\d\d", str(error))):

@@ -82,6 +82,10 @@ MISTAKES = {
         lambda: run(objective=lambda w, hypers, batch: tf.reduce_sum(w * tf.ones(w.shape, tf.float64))),
         TypeError, "params are float32", "float64", "Cast the data",
     ),
+    "no validation data": (
+        lambda: run(objective=lambda w, hypers, batch: tf.reduce_sum(w * batch[0]), batches=rf.batches.full(W)),
+        TypeError, "None as its batch", "no validation (", "Pass validation=rf.batches.full",
+    ),
     "random numbers without a seed": (
         lambda: run(objective=lambda w, hypers, batch: tf.reduce_sum(w) * tf.random.normal([])),
         ValueError, "RandomStandardNormal", "no seed", "rf.batches.seeded",
