@@ -26,7 +26,7 @@ class Config:
 
 
 def table(config: Config) -> Table:
-    """Reverse and forward mode, whose columns are not divided, in plain trainings and megabytes."""
+    """Time, in plain training runs, and megabytes of reverse mode and of forward mode, each with its fastest settings."""
     made = Table("family", "hypers", "training, s", "reverse, training runs", "MB", "forward, training runs", "MB")
     for family in config.families:
         for n in config.hypers:

@@ -126,7 +126,9 @@ def test_the_readme_example_runs(capsys):
     text = (ROOT / "README.md").read_text()
     code = re.search(r"```python\n(.*?)```", text, re.S).group(1)
     assert len([line for line in code.splitlines() if line.strip()]) <= 22
-    exec(compile(code, "README.md", "exec"), {})
+    names: dict = {}
+    exec(compile(code, "README.md", "exec"), names)
+    assert names["result"].best.state.params.shape == 50, "as the text below the example says"
     before, after = re.search(r"validation error ([\d.]+) -> ([\d.]+)", capsys.readouterr().out).groups()
     assert float(after) < 0.6 * float(before)
     stated = re.search(r"# ([\d.]+) -> ([\d.]+)", code).groups()

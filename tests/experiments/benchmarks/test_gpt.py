@@ -21,7 +21,7 @@ def inputs(dtype, stacked=False):
     return params, {name: tf.constant(h) for name, h in gpt_numbers.hypers(dtype).items()}
 
 
-@pytest.mark.parametrize("name", ["1M", "10M", "50M", "124M", "774M", "1010M", "1560M"])
+@pytest.mark.parametrize("name", ["1M", "10M", "50M", "124M", "774M", "1010M"])
 def test_sizes_are_what_their_names_say(name):
     assert SIZES[name].weights / 1e6 == pytest.approx(float(name[:-1]), rel=0.08)
 
