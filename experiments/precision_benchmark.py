@@ -2,6 +2,7 @@
 
 python -m experiments.precision_benchmark
 python -m experiments.precision_benchmark --transformer=1M                       # compared with float64
+python -m experiments.precision_benchmark --transformer=1M --epsilon=1e-5        # of AdamW
 python -m experiments.precision_benchmark --transformer=10M --reference=float32
 
 Reverse mode through the training of a 784-200-200-10 tanh network on batches of 100 digits. TF32 is what NVIDIA's GPUs do by
@@ -22,7 +23,7 @@ def main() -> None:
     rows = precision.table(config)
     if config.transformer is not None:
         reference = precision.EXACT if config.reference == "float64" else precision.FLOAT32
-        rows = gpt_precision.table(config.transformer, config.windows, reference)
+        rows = gpt_precision.table(config.transformer, config.windows, reference, config.epsilon)
     for row in rows:
         print(row, flush=True)
 

@@ -17,11 +17,12 @@ from rfho2.hypergradients.reverse import Sweep
 BATCHES = 9
 
 
-def hypergradients(size: str, arithmetic: Arithmetic, windows: Sequence[int]) -> list[dict[str, np.ndarray]]:
+def hypergradients(size: str, arithmetic: Arithmetic, windows: Sequence[int], epsilon: float) -> list[dict[str, np.ndarray]]:
     """Those of the first window, for each of its lengths; one program, because compiling takes the time."""
     tf.config.experimental.enable_tensor_float_32_execution(arithmetic.tf32)
     numbers, dtype = gpt_numbers.SIZES[size], arithmetic.dtype.as_numpy_dtype
-    problem = gpt.problem(numbers, gpt_numbers.text(numbers, BATCHES), compute=arithmetic.compute, loop=True)
+    text = gpt_numbers.text(numbers, BATCHES)
+    problem = gpt.problem(numbers, text, compute=arithmetic.compute, epsilon=epsilon, loop=True)
 
     def grads(params: Nest, hypers: Hypers, steps: tf.Tensor) -> Nest:
         sweep = Sweep(problem, hypers, tf.constant(0))
@@ -36,11 +37,11 @@ def hypergradients(size: str, arithmetic: Arithmetic, windows: Sequence[int]) ->
     return [{name: g.numpy() for name, g in compiled(params, hypers, tf.constant(n)).items()} for n in windows]
 
 
-def table(size: str, windows: Sequence[int], reference: Arithmetic) -> Iterator[str]:
+def table(size: str, windows: Sequence[int], reference: Arithmetic, epsilon: float = gpt_numbers.EPSILON) -> Iterator[str]:
     """|g - g_reference| / |g_reference| of each hyper."""
     ways = [way for way in rounded() if way != reference]
-    exact = hypergradients(size, reference, windows)
-    grads = [hypergradients(size, way, windows) for way in ways]
+    exact = hypergradients(size, reference, windows, epsilon)
+    grads = [hypergradients(size, way, windows, epsilon) for way in ways]
     yield f"| weights | steps | hyper | {' | '.join(way.name for way in ways)} |"
     yield "|---|---|---|" + "---|" * len(ways)
     for i, window in enumerate(windows):

@@ -12,7 +12,7 @@ import tensorflow as tf
 import rfho2 as rf
 from data import mnist
 from experiments.benchmarks import mlp_problem
-from experiments.benchmarks.gpt_numbers import SIZES
+from experiments.benchmarks.gpt_numbers import EPSILON, SIZES
 from experiments.common import networks
 from experiments.common.config import setting
 from rfho2.core.types import Hypers, Nest
@@ -27,6 +27,7 @@ class Config:
     steps: tuple[int, ...] = setting((100, 400, 1600), "Lengths of training.", at_least=1)
     transformer: str | None = setting(None, "Measure the transformer of this size instead.", choices=tuple(SIZES))
     windows: tuple[int, ...] = setting((4, 16, 64), "Lengths of its windows.", at_least=1)
+    epsilon: float = setting(EPSILON, "AdamW's epsilon for it.", at_least=1e-12)
     reference: str = setting("float64", "What its hypergradients are compared with.", choices=("float64", "float32"))
 
 

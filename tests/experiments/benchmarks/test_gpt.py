@@ -104,6 +104,8 @@ def test_precision_is_measured_for_each_window(monkeypatch):
     ]
     float32, bfloat16 = (float(rows[2].split("|")[column]) for column in (4, -2))
     assert 0 < float32 < bfloat16 < 1
+    rows = list(gpt_precision.table("tiny", (1,), precision.EXACT, epsilon=1e-3))
+    assert float(rows[2].split("|")[-2]) < bfloat16  # a small epsilon amplifies rounding
 
 
 @pytest.mark.slow
