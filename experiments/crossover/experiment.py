@@ -18,11 +18,12 @@ from experiments.common.config import described, setting
 from experiments.common.pool import Row
 from experiments.common.tables import groups
 from experiments.crossover import families, methods
-from experiments.crossover.methods import CMA, LONGER, METHODS, RANDOM, SHARED, TPE, Judge, Settings, Trained
+from experiments.crossover.methods import CMA, LONGER, METHODS, RANDOM, SHARED, STEPPING_BACK, TPE, Judge, Settings, Trained
 
 UNTUNED = "untuned"
 READINGS = WITHOUT, WITH = "without compiling", "with compiling"
 NAMES = tuple(families.FAMILIES)
+OF_RATES = ("schedule", "fine-tuning rates")
 ON_N = ("source weights",)  # families whose training examples depend on the number of hypers
 
 
@@ -74,7 +75,9 @@ def units(config: Config, rows: Sequence[Row]) -> list[Unit]:
         for family in config.families
         for n in config.hypers
         for method in config.methods
-        if (method != CMA or n > 1) and (not _is_same(family, method) or n == min(config.hypers))
+        if (method != CMA or n > 1)
+        and (method != STEPPING_BACK or family in OF_RATES)
+        and (not _is_same(family, method) or n == min(config.hypers))
     ]
 
 

@@ -6,6 +6,7 @@ untuned one included; the test score of that is what counts.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 import warnings
@@ -21,7 +22,8 @@ from experiments.crossover.families import HYPER, Range, Task
 from rfho2.core import loops
 
 OURS, TPE, CMA, RANDOM, SHARED, LONGER = "hypergradients", "TPE", "CMA-ES", "random search", "one shared hyper", "longer"
-METHODS = (OURS, TPE, CMA, RANDOM, SHARED, LONGER)
+STEPPING_BACK = "hypergradients, stepping back"  # for learning rates; added after the full run
+METHODS = (OURS, STEPPING_BACK, TPE, CMA, RANDOM, SHARED, LONGER)
 BETAS = (0.5, 0.9)  # of Adam: a budget is a few dozen updates
 EVERY = 10  # plain trainings after which one is run again, to measure its time
 SEPARABLE = 100  # for this many hypers or more, CMA-ES learns variances only, no covariances
@@ -110,12 +112,19 @@ def _done(params: rf.Nest) -> rf.Nest:
 
 def run(method: str, task: Task, n: int, seed: int, budget: float, settings: Settings, judge: Judge) -> list[Trained]:
     """The trainings of a method, at least two, until they have taken the time of `budget` trainings, without compiling."""
-    methods = {OURS: by_hypergradients(task, n, settings, judge), LONGER: longer(task, n, judge)}
     done: list[Trained] = []
+
+    def over() -> bool:
+        return len(done) > 1 and done[-1].time - compiling(done) >= budget
+
     judge.start()
+    if method == STEPPING_BACK:
+        step_back(task, n, settings, lambda params: done.append(judge(params)), over)
+        return done
+    methods = {OURS: by_hypergradients(task, n, settings, judge), LONGER: longer(task, n, judge)}
     for trained in methods.get(method) or searched(task, n, method, seed, judge):
         done.append(trained)
-        if len(done) > 1 and trained.time - compiling(done) >= budget:
+        if over():
             break
     return done
 
@@ -171,12 +180,8 @@ def searched(task: Task, n: int, method: str, seed: int, judge: Judge) -> Iterat
 
 def by_hypergradients(task: Task, n: int, settings: Settings, judge: Judge) -> Iterator[Trained]:
     """Trainings from the same params. The hypers are updated after each of them, or several times during each."""
-    low, high, log = task.range[:3]
-    rate = settings.window_rate if task.throughout else settings.rate
-    update = rf.projected_adam(
-        rate if log else rate * (high - low), {HYPER: rf.Box(low, high)}, *BETAS, log_scale=[HYPER] if log else []
-    )
-    engine, updates = _engine(task, n, settings.windows), settings.windows if task.throughout else 1
+    update, engine = _update(task, settings), _engine(task, n, settings.windows)
+    updates = settings.windows if task.throughout else 1
     hypers = {HYPER: tf.constant(untuned(task.range, n))}
     moments = update.init(hypers)
     while True:
@@ -185,6 +190,34 @@ def by_hypergradients(task: Task, n: int, settings: Settings, judge: Judge) -> I
             hypergradient, carry = engine.advance(carry, hypers, k)
             hypers, moments = update.update(hypergradient.grads, moments, hypers)
         yield judge(task.problem.dynamics.params(hypergradient.state))
+
+
+def step_back(task: Task, n: int, settings: Settings, trained: Callable[[rf.Nest], None], over: Callable[[], bool]) -> None:
+    """The same for hypers updated after whole trainings, by an `rf.HyperOptimizer` that steps back from divergence."""
+
+    class Watch:
+        def on_hyper_iteration(self, k: int, hypers: rf.Hypers, hypergradient: rf.HyperGradient, extra: object) -> None:
+            trained(task.problem.dynamics.params(hypergradient.state))
+
+    tuner = rf.HyperOptimizer(
+        _engine(task, n, settings.windows),
+        _update(task, settings),
+        [Watch()],
+        stop=lambda history: over(),
+        on_divergence="backtrack",
+    )
+    # It gives up after ten failures in a row; what was found before counts.
+    with contextlib.suppress(rf.DivergenceError):
+        tuner.run(task.params, {HYPER: untuned(task.range, n)}, iterations=10_000)
+
+
+def _update(task: Task, settings: Settings) -> rf.HyperUpdate:
+    """Projected Adam."""
+    low, high, log = task.range[:3]
+    rate = settings.window_rate if task.throughout else settings.rate
+    return rf.projected_adam(
+        rate if log else rate * (high - low), {HYPER: rf.Box(low, high)}, *BETAS, log_scale=[HYPER] if log else []
+    )
 
 
 def _engine(task: Task, n: int, windows: int) -> rf.Engine:

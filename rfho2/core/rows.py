@@ -32,6 +32,12 @@ def numbers(hypers: Hypers, hypergradient: HyperGradient) -> dict[str, tf.Tensor
     return {**values, **_numbers(hypers), **entries(hypers), **_numbers(grads), **norms, **values}
 
 
+def lengths(numbers: Mapping[str, Any]) -> list[Any]:
+    """The length of the hypergradient of each hyper, from the result of `numbers` or a row."""
+    scalars = [abs(number) for name, number in numbers.items() if name.startswith("hypergradient/")]
+    return scalars + [number for name, number in numbers.items() if name.startswith("norm of hypergradient/")]
+
+
 def entries(hypers: Hypers) -> dict[str, tf.Tensor]:
     """The entries of small vectors, as "<name>/0", "<name>/1" and so on."""
     small = {name: h for name, h in hypers.items() if h.shape.rank == 1 and h.shape[0] <= SHOWN}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from rfho2.core import nest
+from rfho2.core import nest, rows
 from rfho2.core.compiled import Compiled, graph_function, is_xlas
 from rfho2.core.types import Best, HyperGradient
 from rfho2.driver.iteration import (
@@ -24,7 +24,7 @@ from rfho2.driver.iteration import (
     several,
     take_hyper_step,
 )
-from rfho2.driver.run_state import LastGood, RunState
+from rfho2.driver.run_state import PATIENCE, LastGood, RunState
 from rfho2.hypergradients.engine import Engine, MethodEngine, Processes
 from rfho2.hypergradients.episodes import ParamsFunction
 
@@ -107,15 +107,15 @@ class Calls:
         params = engine.params_at(now.carry, k) if engine.afresh else ()
         streamed = engine.read(now.carry)
         engine.use(program, now.carry)
-        progress = _progress(now, engine.afresh, self._rule.relative)
+        progress = _progress(now, engine.afresh, self._rule)
         try:
             arguments = (progress, params, k, tf.constant(n), tf.constant(limit, tf.float64), streamed)
             progress, reports, count, outcome = program(*arguments)
         except tf.errors.OpError:
             engine.put_back += [streamed] if engine.stream is not None else []
             raise
-        rows, number = nest.map(lambda leaf: leaf.numpy(), reports), int(count)
-        each = [_row_of(rows, i) for i in range(number + (int(outcome) != FINE))]
+        stacked, number = nest.map(lambda leaf: leaf.numpy(), reports), int(count)
+        each = [_row_of(stacked, i) for i in range(number + (int(outcome) != FINE))]
         for i, one in enumerate(each):
             engine.report(now.k + i, one.hypergradient.norms)
         after = _after(now, progress, number, engine.afresh)
@@ -124,7 +124,7 @@ class Calls:
     def _separately(self, now: RunState, limit: float) -> CallResult:
         """One hyper-iteration, in which only the hypergradient is compiled."""
         hypergradient, carry = self._engine.advance(now.carry, now.hypers, now.k)
-        extremes = _extremes(now, self._rule.relative)
+        extremes = _extremes(now, self._rule)
         step = take_hyper_step(
             self._rule, hypergradient, now.hypers, now.opt_state, extremes, tf.constant(limit, tf.float64)
         )
@@ -140,15 +140,15 @@ class Calls:
         return CallResult(RunState(*after, good, now.setbacks), [report], None, FINE)
 
 
-def _row_of(rows: Report, i: int) -> Report:
+def _row_of(stacked: Report, i: int) -> Report:
     """The report of one hyper-iteration; TensorFlow's `map_structure` would take longer than a small hyper-iteration."""
 
     def at(arrays: Mapping[str, Any]) -> dict[str, Any]:
         return {name: array[i] for name, array in arrays.items()}
 
-    value, grads, state, norms = rows.hypergradient
+    value, grads, state, norms = stacked.hypergradient
     one = HyperGradient(at(value) if isinstance(value, dict) else value[i], at(grads), state, at(norms))
-    return Report(at(rows.hypers), one, at(rows.numbers))
+    return Report(at(stacked.hypers), one, at(stacked.numbers))
 
 
 def _not_compiled_whole(engine: Engine) -> str:
@@ -183,18 +183,20 @@ def _not_traceable(update: Any, now: RunState) -> str:
     return "" if same else "the optimizer changes the shapes of the hypers or of its state"
 
 
-def _extremes(now: RunState, relative: bool) -> Extremes:
-    values = [row["value"] for row in now.history] if relative else []
+def _extremes(now: RunState, rule: Rule) -> Extremes:
+    values = [row["value"] for row in now.history] if rule.relative else []
     lowest, largest = min(values, default=np.inf), max(map(abs, values), default=0.0)
-    return Extremes(tf.constant(lowest, tf.float64), tf.constant(largest, tf.float64))
+    compared = rule.growth < np.inf and now.in_a_row < PATIENCE
+    longest = max((length for row in now.history if compared for length in rows.lengths(row)), default=0.0)
+    return Extremes(*(tf.constant(number, tf.float64) for number in (lowest, largest, longest)))
 
 
-def _progress(now: RunState, afresh: bool, relative: bool) -> Progress:
+def _progress(now: RunState, afresh: bool, rule: Rule) -> Progress:
     best = now.best or Best(now.hypers, now.state, np.nan, -1)
     candidate = Candidate(best.hypers, best.state, tf.constant(best.value, tf.float64), tf.constant(best.iteration))
     good = now.good or LastGood(now.hypers, now.opt_state, now.hypers)
     carry, state = ((), now.state) if afresh else (now.carry, ())
-    return Progress(carry, now.hypers, now.opt_state, state, candidate, good, _extremes(now, relative))
+    return Progress(carry, now.hypers, now.opt_state, state, candidate, good, _extremes(now, rule))
 
 
 def _after(now: RunState, progress: Progress, count: int, afresh: bool) -> RunState:

@@ -19,7 +19,7 @@ from rfho2.driver.calls import Calls
 from rfho2.driver.checkpoint_store import Store, digest_arrays
 from rfho2.driver.iteration import MOST, Rule, unknown_score
 from rfho2.driver.projected_adam import HyperUpdate
-from rfho2.driver.run_state import RunState
+from rfho2.driver.run_state import PATIENCE, RunState
 from rfho2.driver.signs import SignMonitor
 from rfho2.hypergradients.adapter import as_engine
 from rfho2.hypergradients.engine import Engine
@@ -50,12 +50,13 @@ class HyperOptimizer:
       stop: history -> whether to end before `iterations`; called before each hyper-iteration. It has to be a pure function
         of the history, so that a resumed run ends where it would have ended without the interruption.
       on_divergence: what to do when a value or hypergradient is not finite. "raise" ends the run with `rf.DivergenceError`.
-        "backtrack" returns to the last good hypers, halves the hyper learning rate and moves from there. A function
-        hypers -> hypers gives the hypers with which to repeat the hyper-iteration; real time then also resets Z to 0,
-        because Z contains what led to the divergence. Both give up after ten failures in a row, with an error that lists
-        them.
-      limit: history -> the largest acceptable value; a larger value counts as divergence too, but at most twice in a row:
-        the next value is accepted as it is.
+        "backtrack" returns to the last good hypers, halves the hyper learning rate and moves from there; it does so also
+        after a hypergradient over 100 times as long as all before it, which says little about where to go and would stop
+        Adam for many updates. A function hypers -> hypers gives the hypers with which to repeat the hyper-iteration; real
+        time then also resets Z to 0, because Z contains what led to the divergence. Both give up after ten failures in a
+        row, with an error that lists them.
+      limit: history -> the largest acceptable value; a larger value counts as divergence too. Values above the limit, and
+        hypergradients that are too long, are accepted as they are after two failures in a row.
       clip: the largest norm, over all hypers together, of the hypergradient used for an update; longer ones are scaled down,
         so that one extreme hypergradient does not spoil the optimiser's moments. The history has the unclipped one.
       iterations_per_call: hyper-iterations that run in one compiled call, at most 64. It never changes results. None chooses
@@ -176,7 +177,7 @@ class HyperOptimizer:
                 signal = self.engine.agreed(local_signal)
                 while number is None and not self._over(now, iterations):
                     left = min(iterations - now.k, iterations if store is None else every - now.k % every)
-                    k, (now, error) = now.k, self._advance(calls, now, calls.length(left))
+                    k, (now, error) = now.k, self._advance(calls, now, calls.length(1 if now.in_a_row else left))
                     if error is not None:
                         now = self._recovered(now, error, store, every)
                     if now.k > k:
@@ -200,7 +201,7 @@ class HyperOptimizer:
     def _advance(self, calls: Calls, now: RunState, n: int) -> tuple[RunState, errors.DivergenceError | None]:
         """The state after at most n hyper-iterations, and the error of the next one if it diverges."""
         began = time.perf_counter()
-        limit = np.inf if self.limit is None or now.in_a_row >= recovery.PATIENCE else self.limit(now.history)
+        limit = np.inf if self.limit is None or now.in_a_row >= PATIENCE else self.limit(now.history)
         call = calls.run(now, n, limit)
         # The time of the algorithm alone, without metrics and callbacks; never negative, even if a clock is set back.
         each = max(0.0, time.perf_counter() - began) / max(1, len(call.reports))
@@ -240,7 +241,9 @@ class HyperOptimizer:
     def _rule(self) -> Rule:
         """How the hypers are updated; if only Python can tell which hyper-iteration is best, the rule uses the value."""
         in_python = self.best_by in CLOCK or (self.metrics is not None and self.best_by.partition("/")[0] != "value")
-        return Rule(self.optimizer.update, self.optimizer.relative, self.clip, "value" if in_python else self.best_by)
+        growth = recovery.GROWTH if self.on_divergence == "backtrack" else np.inf
+        best_by = "value" if in_python else self.best_by
+        return Rule(self.optimizer.update, self.optimizer.relative, self.clip, best_by, growth)
 
     def _one_at_a_time(self) -> str:
         """Why Python has to look at the state after every hyper-iteration; empty if it does not."""

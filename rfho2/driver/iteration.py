@@ -6,6 +6,7 @@ a result.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from rfho2.driver.run_state import LastGood
 from rfho2.hypergradients.method import Method
 
 FINE, NOT_FINITE, SPOILED = 0, 1, 2
-"""The outcome of a hyper-iteration: success; a value or hypergradient that is not finite, or a value above the limit; or an
+"""The outcome of a hyper-iteration: success; a value or hypergradient that is not finite or exceeds its limit; or an
 optimiser's state that is not finite, although the hypergradient is."""
 
 SMALLEST = float(np.finfo(np.float32).tiny)  # the least number that hypergradients are divided by
@@ -27,19 +28,24 @@ ROWS = 2**22  # bytes of hypers and hypergradients that a call may return
 
 
 class Rule(NamedTuple):
-    """The rule by which hypers are updated: an update, the clipping before it, and the number that decides which is best."""
+    """The rule by which hypers are updated: an update, the clipping before it, and the number that decides which is best.
+
+    `growth` is how many times as long as the longest one so far a hypergradient may be.
+    """
 
     update: Callable[[Hypers, Nest, Hypers], tuple[dict[str, tf.Tensor], Nest]]
     relative: bool
     clip: float | None
     best_by: str
+    growth: float = np.inf
 
 
 class Extremes(NamedTuple):
-    """The lowest value of the objective so far, and the largest absolute value."""
+    """The lowest value of the objective so far, its largest absolute value, and the length of the longest hypergradient."""
 
     lowest: tf.Tensor
     largest: tf.Tensor
+    longest: tf.Tensor
 
 
 class Candidate(NamedTuple):
@@ -93,11 +99,14 @@ def take_hyper_step(
     if rule.best_by not in numbers:
         raise unknown_score(rule.best_by, numbers)
     value = numbers["value"]
-    extremes = Extremes(tf.minimum(extremes.lowest, value), tf.maximum(extremes.largest, tf.abs(value)))
+    length, longest = functools.reduce(tf.maximum, rows.lengths(numbers)), extremes.longest
+    lowest, largest = tf.minimum(extremes.lowest, value), tf.maximum(extremes.largest, tf.abs(value))
+    extremes = Extremes(lowest, largest, tf.maximum(longest, length))
     used = dict(hypergradient.grads) if rule.clip is None else _clipped(hypergradient.grads, rule.clip)
     if rule.relative:
         used = _relative(used, value, extremes)
-    sound = _finite((value, hypergradient.value, hypergradient.grads)) & ~(value > limit)
+    within = ~(value > limit) & ~((longest > 0) & (length > rule.growth * longest))
+    sound = _finite((value, hypergradient.value, hypergradient.grads)) & within
     if tf.executing_eagerly() and not sound:  # a user's optimiser, which may use NumPy, is never called with NaN
         return HyperStep(dict(hypers), opt_state, used, numbers, extremes, tf.constant(NOT_FINITE))
     new, after = rule.update(used, opt_state, hypers)

@@ -12,7 +12,7 @@ from rfho2.core.types import Hypers, Result
 from rfho2.driver.calls import CallResult
 from rfho2.driver.iteration import SPOILED
 from rfho2.driver.projected_adam import HyperUpdate, with_rate_scaled
-from rfho2.driver.run_state import RunState
+from rfho2.driver.run_state import PATIENCE, RunState
 from rfho2.hypergradients.engine import Engine
 
 Retry = Callable[[Hypers], Hypers]
@@ -20,7 +20,7 @@ Retry = Callable[[Hypers], Hypers]
 
 MOST = 10  # setbacks in a row after which a run gives up
 FIRST = "No earlier hyper-iteration finished."
-PATIENCE = 2  # setbacks in a row after which a value above the limit is accepted as it is
+GROWTH = 100.0  # how many times as long as all before it a hypergradient may be, where a run can step back
 
 
 def retry_from(
@@ -82,13 +82,17 @@ def diverged(now: RunState, call: CallResult, limit: float) -> errors.Divergence
 def divergence(
     iteration: int, quantities: Mapping[str, Any], result: Result | None = None, limit: float = np.inf
 ) -> errors.DivergenceError:
-    """The error for a hyper-iteration whose value or hypergradient is not finite, or whose value exceeds the limit.
+    """The error for a hyper-iteration whose value or hypergradient is not finite or exceeds its limit.
 
     `quantities` are those examined, by name.
     """
     norms = {name: float(np.linalg.norm(np.asarray(value, np.float64).ravel())) for name, value in quantities.items()}
     bad = [name for name, norm in norms.items() if not np.isfinite(norm)]
-    wrong = f"not finite: {', '.join(bad)}" if bad else f"the value exceeds the limit, {limit:.6g}"
+    above = any(number > limit for name, number in quantities.items() if name == "value")
+    wrong = (
+        f"the value exceeds the limit, {limit:.6g}" if above else f"a hypergradient over {GROWTH:g} times as long as before"
+    )
+    wrong = f"not finite: {', '.join(bad)}" if bad else wrong
     shown = ", ".join(f"{name}: {norm:.6g}" for name, norm in norms.items())
     completed = f"Everything up to hyper-iteration {iteration - 1} is kept in .result." if iteration else FIRST
     what = f"hyper-iteration {iteration}: {wrong}. Norms: {shown}."

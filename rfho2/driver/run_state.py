@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from rfho2.core.types import Best, Nest, Result
 
+PATIENCE = 2  # setbacks in a row after which a value or hypergradient above its limit is accepted as it is
+
 
 class LastGood(NamedTuple):
     """The last hyper-iteration that did not diverge: hypers, the optimiser's state before the update, hypergradient."""

@@ -9,7 +9,7 @@ from data.errors import DataError
 from experiments import crossover_costs
 from experiments.crossover import experiment, families, methods, report
 from experiments.crossover.experiment import READINGS, UNTUNED, Config
-from experiments.crossover.methods import CMA, LONGER, METHODS, OURS, SHARED, TPE, Settings, Trained
+from experiments.crossover.methods import CMA, LONGER, METHODS, OURS, SHARED, STEPPING_BACK, TPE, Settings, Trained
 
 
 def trained(*ends_and_losses):
@@ -42,9 +42,12 @@ def test_units_that_would_be_the_same_are_computed_once_and_shown_everywhere():
     results = experiment.results(config, rows)
     shown = [(r["family"], r["n"], r["method"]) for r in results if r["reading"] == "with compiling"]
     everything = {(f, n, method) for f in config.families for n in (1, 10) for method in (*METHODS, UNTUNED)}
-    assert set(shown) == everything - {(f, 1, CMA) for f in config.families}
+    missing = {(f, 1, CMA) for f in config.families} | {("source weights", n, STEPPING_BACK) for n in (1, 10)}
+    assert set(shown) == everything - missing
     assert len(shown) == len(set(shown))
-    assert f"| schedule | 10 | 10 |{' 50.0 |' * 7} +0.00 ({SHARED}) |" in report.tables(config, results, None)["table.md"]
+    assert f"| schedule | 10 | 10 |{' 50.0 |' * 8} +0.00 ({SHARED}) |" in report.tables(config, results, None)["table.md"]
+    for row in (f"source weights | {OURS} | 10", f"schedule | {STEPPING_BACK} | 10"):
+        assert f"| {row} | +0.00 ({SHARED}) |" in report.tables(config, results, None)["ahead.md"]
     assert len(report.figures(config, results)["crossover"].axes) == 2
 
 
@@ -72,6 +75,17 @@ def test_methods_begin_untuned_keep_to_their_time_and_hypergradients_get_somewhe
     for runs in done.values():
         assert runs[-2].time - methods.compiling(runs) < 12
     assert min(one.validation for one in done[OURS]) < min(one.validation for one in done[LONGER])
+
+
+@pytest.mark.slow
+def test_stepping_back_keeps_to_its_time_and_moves_on_after_an_exploding_hypergradient():
+    task = families.fine_tuning_rates(families.DIGITS, 3, 5)
+    judge = methods.Judge(task, 3)
+    done = methods.run(STEPPING_BACK, task, 3, 5, 40, Settings(1.0, 5, 0.3), judge)
+    stuck = methods.run(OURS, task, 3, 5, 40, Settings(1.0, 5, 0.3), judge)
+    assert done[0].validation == pytest.approx(judge.untuned.validation, rel=1e-4)
+    assert done[-2].time - methods.compiling(done) < 40
+    assert min(one.validation for one in done) < 0.8 * min(one.validation for one in stuck)
 
 
 def test_without_optuna_the_searches_are_refused(monkeypatch):
