@@ -160,6 +160,46 @@ def test_a_value_at_the_limit_is_accepted():
         run(tuner(on_divergence="raise", limit=lambda history: 0.99 * value), 1)
 
 
+def steep(beyond, slope=1e4, wall=1e9):
+    """An engine whose hypergradient is h - 1.4 up to `beyond`, longer by `slope` after that, and NaN after a wall."""
+
+    def objective(w, hypers, batch):
+        h = hypers["h"]
+        return tf.square(h - 1.4) / 2 + slope * tf.nn.relu(h - beyond) + tf.math.log(wall - h) * 0.0 + 0.0 * w
+
+    return rf.reverse(rf.Problem(engine("reverse").problem.dynamics, objective, steps=2), jit_compile=False)
+
+
+def test_backtracking_returns_from_a_hypergradient_that_is_far_too_long_and_accepts_it_the_third_time():
+    def shown(engine, iterations=2, rate=2.0, **options):
+        options = {"on_divergence": "backtrack"} | options
+        history = run(rf.HyperOptimizer(engine, adam(rate), **options), iterations).history
+        return [row["h"] for row in history]
+
+    late, soon = steep(1.5), steep(0.3)
+    assert shown(late) == pytest.approx([0.0, 1.0], abs=1e-5)  # 2.0 was on the slope
+    assert shown(soon) == pytest.approx([0.0, 0.5], abs=1e-5)  # so were 2.0 and 1.0
+    for other in ("raise", lambda hypers: hypers):
+        assert shown(late, on_divergence=other) == pytest.approx([0.0, 2.0], abs=1e-4)
+    # 3.2 and 1.6 are beyond the wall; the slope is long beside what 0.8 gives, but not beside what 0.0 gave.
+    near = steep(1.2, 100.0, 1.55)
+    assert shown(near, 3, 3.2) == pytest.approx([0.0, 0.8, 1.527], abs=0.01)
+    for one, rate in ((late, 2.0), (soon, 2.0), (near, 3.2)):
+        assert shown(one, 12, rate) == shown(one, 12, rate, iterations_per_call=5)
+    error = recovery.divergence(1, {"value": 1.0, "hypergradient of h": np.ones(4)}, limit=2.0)
+    assert error.finite
+    assert error.what.startswith("hyper-iteration 1: a hypergradient over 100 times as long as before. Norms: ")
+
+
+def test_a_run_that_returned_from_long_hypergradients_resumes_bit_identically(tmp_path):
+    driver = rf.HyperOptimizer(steep(0.3), adam(2.0), on_divergence="backtrack")
+    whole = run(driver, 8)
+    for iterations in (1, 2, 4, 8):
+        result = run(driver, iterations, checkpoint_dir=tmp_path)
+    assert [row["h"] for row in result.history] == [row["h"] for row in whole.history]
+    assert float(result.hypers["h"]) == float(whole.hypers["h"])
+
+
 def test_a_function_that_returns_the_same_hypers_is_not_asked_again():
     tries = []
     with pytest.raises(rf.DivergenceError):
