@@ -66,19 +66,17 @@ NOT_NAMED = ("problems", "methods", "seeds", "budgets", "cache_dir")
 
 
 def units(config: Config, rows: Sequence[Row]) -> list[Unit]:
-    """The costs of each problem, and, once they are known, everything else."""
+    """The costs of each problem, and, once they are known, everything else: the shorter runs first, seed by seed."""
     wanted = [Unit(config, problem, FIRST_SEED, COSTS, 0) for problem in config.problems]
-    for problem in config.problems:
-        for row in where(rows, problem=problem, method=COSTS):
-            costs = Costs(**row["costs"])
-            wanted += [
-                Unit(config, problem, seed, method, budget, costs, counted)
-                for seed in config.seeds
-                for budget in config.budgets
-                for method in config.methods
-                for counted in methods.counts(method)
-            ]
-    return wanted
+    costs = {p: Costs(**row["costs"]) for p in config.problems for row in where(rows, problem=p, method=COSTS)}
+    return wanted + [
+        Unit(config, problem, seed, method, budget, costs[problem], counted)
+        for budget in config.budgets
+        for seed in config.seeds
+        for problem in costs
+        for method in config.methods
+        for counted in methods.counts(method)
+    ]
 
 
 @functools.lru_cache(maxsize=1)
