@@ -128,7 +128,7 @@ def results(config: Config, rows: Sequence[Row]) -> list[Row]:
     return [
         {name: row[name] for name in ("family", "n", "seed", "method", "plain", "compiling")}
         | {"trainings": 1, **best, "reading": reading, "budget": int(budget)}
-        for row in [*own, *copied, *untuned]
+        for row in sorted([*own, *copied, *untuned], key=lambda row: (NAMES.index(row["family"]), row["n"]))
         for reading in READINGS
         for budget, best in row[reading].items()
     ]
