@@ -75,6 +75,7 @@ class Calls:
         self._most = 1 if reason else most(now.hypers)
         self._seconds: float | None = None  # per hyper-iteration; None until one has been timed
         self._compiling = True  # so that the first call is not timed
+        self._seen, self._known = 0, (np.inf, 0.0, 0.0)  # rows of the history, and their extremes
 
     def length(self, left: int) -> int:
         """The number of hyper-iterations in the next call, at most `left`."""
@@ -107,7 +108,7 @@ class Calls:
         params = engine.params_at(now.carry, k) if engine.afresh else ()
         streamed = engine.read(now.carry)
         engine.use(program, now.carry)
-        progress = _progress(now, engine.afresh, self._rule)
+        progress = _progress(now, engine.afresh, self._extremes_before(now))
         try:
             arguments = (progress, params, k, tf.constant(n), tf.constant(limit, tf.float64), streamed)
             progress, reports, count, outcome = program(*arguments)
@@ -124,10 +125,8 @@ class Calls:
     def _separately(self, now: RunState, limit: float) -> CallResult:
         """One hyper-iteration, in which only the hypergradient is compiled."""
         hypergradient, carry = self._engine.advance(now.carry, now.hypers, now.k)
-        extremes = _extremes(now, self._rule)
-        step = take_hyper_step(
-            self._rule, hypergradient, now.hypers, now.opt_state, extremes, tf.constant(limit, tf.float64)
-        )
+        extremes, most = self._extremes_before(now), tf.constant(limit, tf.float64)
+        step = take_hyper_step(self._rule, hypergradient, now.hypers, now.opt_state, extremes, most)
         report = Report(now.hypers, hypergradient._replace(state=()), step.numbers)
         report = nest.map(np.asarray, report)
         if int(step.outcome) != FINE:
@@ -138,6 +137,16 @@ class Calls:
         good = LastGood(now.hypers, now.opt_state, step.used)
         after = (now.k + 1, step.hypers, step.opt_state, carry, hypergradient.state, best, now.history)
         return CallResult(RunState(*after, good, now.setbacks), [report], None, FINE)
+
+    def _extremes_before(self, now: RunState) -> Extremes:
+        """Those of the history; the longest hypergradient is 0 if any length is to be accepted."""
+        for row in now.history[self._seen :]:
+            lowest, largest, longest = self._known
+            self._known = min(lowest, row["value"]), max(largest, abs(row["value"])), max(longest, *rows.lengths(row))
+        self._seen = len(now.history)
+        lowest, largest, longest = self._known
+        compared = self._rule.growth < np.inf and now.in_a_row < PATIENCE
+        return Extremes(*(tf.constant(number, tf.float64) for number in (lowest, largest, longest if compared else 0.0)))
 
 
 def _row_of(stacked: Report, i: int) -> Report:
@@ -183,20 +192,12 @@ def _not_traceable(update: Any, now: RunState) -> str:
     return "" if same else "the optimizer changes the shapes of the hypers or of its state"
 
 
-def _extremes(now: RunState, rule: Rule) -> Extremes:
-    values = [row["value"] for row in now.history] if rule.relative else []
-    lowest, largest = min(values, default=np.inf), max(map(abs, values), default=0.0)
-    compared = rule.growth < np.inf and now.in_a_row < PATIENCE
-    longest = max((length for row in now.history if compared for length in rows.lengths(row)), default=0.0)
-    return Extremes(*(tf.constant(number, tf.float64) for number in (lowest, largest, longest)))
-
-
-def _progress(now: RunState, afresh: bool, rule: Rule) -> Progress:
+def _progress(now: RunState, afresh: bool, extremes: Extremes) -> Progress:
     best = now.best or Best(now.hypers, now.state, np.nan, -1)
     candidate = Candidate(best.hypers, best.state, tf.constant(best.value, tf.float64), tf.constant(best.iteration))
     good = now.good or LastGood(now.hypers, now.opt_state, now.hypers)
     carry, state = ((), now.state) if afresh else (now.carry, ())
-    return Progress(carry, now.hypers, now.opt_state, state, candidate, good, _extremes(now, rule))
+    return Progress(carry, now.hypers, now.opt_state, state, candidate, good, extremes)
 
 
 def _after(now: RunState, progress: Progress, count: int, afresh: bool) -> RunState:
