@@ -84,24 +84,29 @@ def trainings(rows: Sequence[Row]) -> str:
 
 
 def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
-    """Test accuracy by the number of hypers: a row for each family, a column for each budget."""
+    """Test accuracy by the number of hypers: a row for each budget, a column for each family; and the middle row alone."""
     shown, budgets = where(rows, reading=WITHOUT), sorted(config.budgets)
-    kinds = distinct(shown, "family")
-    size = (3.6 * len(budgets) + 1.4, 2.7 * len(kinds) + 0.5)
+    return {"crossover": _panels(shown, budgets), "crossover_short": _panels(shown, budgets[len(budgets) // 2 :][:1])}
+
+
+def _panels(rows: Sequence[Row], budgets: Sequence[int]) -> plt.Figure:
+    kinds = distinct(rows, "family")
+    size = (3.0 * len(kinds), 2.5 * len(budgets) + 0.7)
     figure, axes = plt.subplots(
-        len(kinds), len(budgets), figsize=size, layout="constrained", squeeze=False, sharex=True, sharey="row"
+        len(budgets), len(kinds), figsize=size, layout="constrained", squeeze=False, sharex=True, sharey="col"
     )
     add_grids(axes.flat)
-    for line, family in zip(axes, kinds, strict=True):
-        for axis, budget in zip(line, budgets, strict=True):
+    for line, budget in zip(axes, budgets, strict=True):
+        for axis, family in zip(line, kinds, strict=True):
             for method in ORDER:
-                _draw(axis, where(shown, family=family, budget=budget, method=method), method)
-            axis.set(xscale="log", title=f"{family}, {budget} trainings")
+                _draw(axis, where(rows, family=family, budget=budget, method=method), method)
+            axis.set_xscale("log")
+            axis.set_title(f"{family}, {budget} trainings", fontsize="medium")
         line[0].set_ylabel("test accuracy, %")
     for axis in axes[-1]:
         axis.set_xlabel("hypers")
-    figure.legend(*axes[0, -1].get_legend_handles_labels(), loc="outside right upper", fontsize="small")
-    return {"crossover": figure}
+    figure.legend(*axes[0, -1].get_legend_handles_labels(), loc="outside lower center", ncols=len(ORDER), fontsize="small")
+    return figure
 
 
 def _draw(axis: plt.Axes, rows: Sequence[Row], method: str) -> None:
@@ -134,6 +139,7 @@ STUDY = Study(
         "with_compiling.md": Caption("The same, if the time for compiling counts"),
         "trainings.md": Caption("CPU seconds of a training run and of compiling; training runs in the longest budget"),
         "crossover.png": Caption("Test accuracy by the number of hypers, with 95 % intervals"),
+        "crossover_short.png": Caption("The same for the middle budget"),
     },
     results,
     timing=("plain", "compiling", "time"),
