@@ -29,19 +29,21 @@ def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
     """One for each reading, and what trainings took."""
     return {
         "ahead.md": differences(where(rows, reading=WITHOUT)),
+        "ahead_in_loss.md": differences(where(rows, reading=WITHOUT), "test_loss"),
+        "ahead_with_compiling.md": differences(where(rows, reading=WITH)),
         "table.md": accuracies(where(rows, reading=WITHOUT)),
         "with_compiling.md": accuracies(where(rows, reading=WITH)),
         "trainings.md": trainings(where(rows, reading=WITHOUT, budget=max(config.budgets))),
     }
 
 
-def differences(rows: Sequence[Row]) -> str:
-    """How far hypergradients are ahead of the best search at each budget."""
+def differences(rows: Sequence[Row], key: str = "accuracy") -> str:
+    """How far hypergradients are ahead of the best search at each budget: in points, or in hundredths of the test loss."""
     budgets = sorted(distinct(rows, "budget"))
     made = Table("family", "method", "hypers", *(f"{budget} trainings" for budget in budgets))
     for method in (OURS, STEPPING_BACK):
         for family, n in distinct(where(rows, method=method), "family", "n"):
-            of = [{m: accuracy(rows, family, n, budget, m) for m in (method, *SEARCHES)} for budget in budgets]
+            of = [{m: score(rows, family, n, budget, m, key) for m in (method, *SEARCHES)} for budget in budgets]
             made.add(family, method, n, *(ahead(scores, method) for scores in of))
     return str(made)
 
@@ -51,15 +53,16 @@ def accuracies(rows: Sequence[Row]) -> str:
     shown = [method for method in ORDER if where(rows, method=method)]
     made = Table("family", "hypers", "trainings", *shown, "hypergradients minus the best search, points")
     for family, n, budget in distinct(rows, "family", "n", "budget"):
-        scores = {method: accuracy(rows, family, n, budget, method) for method in shown}
+        scores = {method: score(rows, family, n, budget, method) for method in shown}
         cells = [f"{100 * scores[method].mean():.1f}" if len(scores[method]) else "-" for method in shown]
         made.add(family, n, budget, *cells, ahead(scores))
     return str(made)
 
 
-def accuracy(rows: Sequence[Row], family: str, n: int, budget: int, method: str) -> np.ndarray:
-    """One for each seed."""
-    return column(where(rows, family=family, n=n, budget=budget, method=method), "accuracy", "seed")
+def score(rows: Sequence[Row], family: str, n: int, budget: int, method: str, key: str = "accuracy") -> np.ndarray:
+    """One for each seed; the higher, the better."""
+    sign = -1 if key == "test_loss" else 1
+    return sign * column(where(rows, family=family, n=n, budget=budget, method=method), key, "seed")
 
 
 def ahead(scores: dict[str, np.ndarray], method: str = OURS) -> str:
@@ -135,8 +138,10 @@ STUDY = Study(
         "ahead.md": Caption(
             "Test accuracy of hypergradients minus that of the best search (in brackets), in points, ± half a 95 % interval"
         ),
+        "ahead_in_loss.md": Caption("Test loss of the best search minus that of hypergradients, in hundredths"),
+        "ahead_with_compiling.md": Caption("The same as the first table, if the time for compiling counts"),
         "table.md": Caption("Test accuracy, %, after the time of a number of training runs; compiling is left out"),
-        "with_compiling.md": Caption("The same, if the time for compiling counts"),
+        "with_compiling.md": Caption("Test accuracy, %, if the time for compiling counts"),
         "trainings.md": Caption("CPU seconds of a training run and of compiling; training runs in the longest budget"),
         "crossover.png": Caption("Test accuracy by the number of hypers, with 95 % intervals"),
         "crossover_short.png": Caption("The same for the middle budget"),

@@ -50,13 +50,13 @@ class HyperOptimizer:
       stop: history -> whether to end before `iterations`; called before each hyper-iteration. It has to be a pure function
         of the history, so that a resumed run ends where it would have ended without the interruption.
       on_divergence: what to do when a value or hypergradient is not finite. "raise" ends the run with `rf.DivergenceError`.
-        "backtrack" returns to the last good hypers, halves the hyper learning rate and moves from there; it does so also
-        after a hypergradient over 100 times as long as all before it, which says little about where to go and would stop
-        Adam for many updates. A function hypers -> hypers gives the hypers with which to repeat the hyper-iteration; real
-        time then also resets Z to 0, because Z contains what led to the divergence. Both give up after ten failures in a
-        row, with an error that lists them.
+        "backtrack" returns to the last good hypers, halves the hyper learning rate and moves from there. It also does so if
+        the norm of a hypergradient is more than 100 times the largest so far: such a hypergradient says little about where
+        to go, and would stop Adam for many updates. A function hypers -> hypers gives the hypers with which to repeat the
+        hyper-iteration; real time then also resets Z to 0, because Z contains what led to the divergence. Both give up after
+        ten failures in a row, with an error that lists them.
       limit: history -> the largest acceptable value; a larger value counts as divergence too. Values above the limit, and
-        hypergradients that are too long, are accepted as they are after two failures in a row.
+        norms that are too large, are accepted as they are after two failures in a row.
       clip: the largest norm, over all hypers together, of the hypergradient used for an update; longer ones are scaled down,
         so that one extreme hypergradient does not spoil the optimiser's moments. The history has the unclipped one.
       iterations_per_call: hyper-iterations that run in one compiled call, at most 64. It never changes results. None chooses

@@ -20,7 +20,7 @@ Retry = Callable[[Hypers], Hypers]
 
 MOST = 10  # setbacks in a row after which a run gives up
 FIRST = "No earlier hyper-iteration finished."
-GROWTH = 100.0  # how many times as long as all before it a hypergradient may be, where a run can step back
+GROWTH = 100.0  # times the largest norm so far that a hypergradient may have, where a run can step back
 
 
 def retry_from(
@@ -88,11 +88,12 @@ def divergence(
     """
     norms = {name: float(np.linalg.norm(np.asarray(value, np.float64).ravel())) for name, value in quantities.items()}
     bad = [name for name, norm in norms.items() if not np.isfinite(norm)]
-    above = any(number > limit for name, number in quantities.items() if name == "value")
-    wrong = (
-        f"the value exceeds the limit, {limit:.6g}" if above else f"a hypergradient over {GROWTH:g} times as long as before"
-    )
-    wrong = f"not finite: {', '.join(bad)}" if bad else wrong
+    if bad:
+        wrong = f"not finite: {', '.join(bad)}"
+    elif any(number > limit for name, number in quantities.items() if name == "value"):
+        wrong = f"the value exceeds the limit, {limit:.6g}"
+    else:
+        wrong = f"the norm of a hypergradient is over {GROWTH:g} times the largest so far"
     shown = ", ".join(f"{name}: {norm:.6g}" for name, norm in norms.items())
     completed = f"Everything up to hyper-iteration {iteration - 1} is kept in .result." if iteration else FIRST
     what = f"hyper-iteration {iteration}: {wrong}. Norms: {shown}."

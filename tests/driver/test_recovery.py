@@ -188,7 +188,9 @@ def test_backtracking_returns_from_a_hypergradient_that_is_far_too_long_and_acce
         assert shown(one, 12, rate) == shown(one, 12, rate, iterations_per_call=5)
     error = recovery.divergence(1, {"value": 1.0, "hypergradient of h": np.ones(4)}, limit=2.0)
     assert error.finite
-    assert error.what.startswith("hyper-iteration 1: a hypergradient over 100 times as long as before. Norms: ")
+    assert error.what.startswith(
+        "hyper-iteration 1: the norm of a hypergradient is over 100 times the largest so far. Norms: "
+    )
 
 
 def test_a_run_that_returned_from_long_hypergradients_resumes_bit_identically(tmp_path):

@@ -47,7 +47,10 @@ def test_units_that_would_be_the_same_are_computed_once_and_shown_everywhere():
     assert len(shown) == len(set(shown))
     assert f"| schedule | 10 | 10 |{' 50.0 |' * 8} +0.00 ({SHARED}) |" in report.tables(config, results, None)["table.md"]
     for row in (f"source weights | {OURS} | 10", f"schedule | {STEPPING_BACK} | 10"):
-        assert f"| {row} | +0.00 ({SHARED}) |" in report.tables(config, results, None)["ahead.md"]
+        for table in ("ahead.md", "ahead_in_loss.md", "ahead_with_compiling.md"):
+            assert f"| {row} | +0.00 ({SHARED}) |" in report.tables(config, results, None)[table]
+    lower = [row | {"test_loss": 0.4} if row["method"] == OURS else row for row in results]
+    assert f"{OURS} | 10 | +60.00 ({SHARED}) |" in report.tables(config, lower, None)["ahead_in_loss.md"]
     assert len(report.figures(config, results)["crossover"].axes) == 2
 
 
