@@ -307,9 +307,10 @@ def crossover(directory):
     row = {"family": "schedule", "n": 3, "seed": 0, "plain": 0.5, "compiling": 5.0, "trainings": 9, "accuracy": 0.875}
     row |= {"reading": "without compiling", "budget": 100}
     rows = [row | {"method": method} for method in ("TPE", "hypergradients")]
-    texts = {"table.md": crossover_report.accuracies(rows), "trainings.md": crossover_report.trainings(rows)}
-    texts["with_compiling.md"] = texts["table.md"]
-    fill(directory, "crossover", crossover_experiment.Config(), rows, {}, texts, ["crossover"])
+    table, ahead = crossover_report.accuracies(rows), crossover_report.differences(rows)
+    texts = {"table.md": table, "with_compiling.md": table, "trainings.md": crossover_report.trainings(rows)}
+    texts |= dict.fromkeys(("ahead.md", "ahead_in_loss.md", "ahead_with_compiling.md"), ahead)
+    fill(directory, "crossover", crossover_experiment.Config(), rows, {}, texts, ["crossover", "crossover_short"])
 
 
 def long_training(directory):
