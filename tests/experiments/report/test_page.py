@@ -58,7 +58,7 @@ def test_every_experiment_appears_with_tables_figures_and_settings(results):
             assert any(text in article for article in parsed.articles(place)), (place, text)
     assert len(parsed.articles("d")) == 2, "costs and slopes"
     assert "**" not in parsed.article("l"), "bold numbers"
-    assert len(parsed.all("img")) == 2 + 3 + 2 + 1 + 1 + 1 + 1 + 2 + 1 + 4 + 1 + 1 + 1 + (1 + 2 + 1 + 1)
+    assert len(parsed.all("img")) == 2 + 3 + 2 + 1 + 1 + 1 + 1 + 2 + 1 + 4 + 1 + 1 + 1 + (1 + 2 + 2 + 1)
     missing = "seconds, reverse, m = 22, h = 171: not run: needs about 9.0 GB"
     assert [e["text"] for e in parsed.all("li")].count(missing) == 1
 
