@@ -23,7 +23,7 @@ from experiments.crossover.methods import CMA, LONGER, METHODS, RANDOM, SHARED, 
 UNTUNED = "untuned"
 READINGS = WITHOUT, WITH = "without compiling", "with compiling"
 NAMES = tuple(families.FAMILIES)
-OF_RATES = ("schedule", "fine-tuning rates")
+OF_RATES = ("schedule", "fine-tuning rates")  # families that can diverge, for which stepping back is a method
 ON_N = ("source weights",)  # families whose training examples depend on the number of hypers
 
 

@@ -193,7 +193,10 @@ def by_hypergradients(task: Task, n: int, settings: Settings, judge: Judge) -> I
 
 
 def step_back(task: Task, n: int, settings: Settings, trained: Callable[[rf.Nest], None], over: Callable[[], bool]) -> None:
-    """The same for hypers updated after whole trainings, by an `rf.HyperOptimizer` that steps back from divergence."""
+    """Hypergradients of whole trainings, for an `rf.HyperOptimizer` that steps back from divergence.
+
+    It calls `trained` with the params after each training, and ends when `over` says so.
+    """
 
     class Watch:
         def on_hyper_iteration(self, k: int, hypers: rf.Hypers, hypergradient: rf.HyperGradient, extra: object) -> None:

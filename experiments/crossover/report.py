@@ -117,15 +117,8 @@ def _draw(axis: plt.Axes, rows: Sequence[Row], method: str) -> None:
     intervals = [interval(100 * column(where(rows, n=n), "accuracy")) for n in counts]
     means, halves = np.array([i.mean for i in intervals]), np.nan_to_num([i.half for i in intervals])
     colour, line = STYLES[method]
-    axis.plot(
-        counts,
-        means,
-        line,
-        color=colour,
-        label=method,
-        marker="o" if method in (OURS, STEPPING_BACK) else None,
-        markersize=3,
-    )
+    marker = "o" if method in (OURS, STEPPING_BACK) else None
+    axis.plot(counts, means, line, color=colour, label=method, marker=marker, markersize=3)
     axis.fill_between(counts, means - halves, means + halves, color=colour, alpha=0.12, linewidth=0)
 
 

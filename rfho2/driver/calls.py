@@ -125,8 +125,8 @@ class Calls:
     def _separately(self, now: RunState, limit: float) -> CallResult:
         """One hyper-iteration, in which only the hypergradient is compiled."""
         hypergradient, carry = self._engine.advance(now.carry, now.hypers, now.k)
-        extremes, most = self._extremes_before(now), tf.constant(limit, tf.float64)
-        step = take_hyper_step(self._rule, hypergradient, now.hypers, now.opt_state, extremes, most)
+        extremes, largest = self._extremes_before(now), tf.constant(limit, tf.float64)
+        step = take_hyper_step(self._rule, hypergradient, now.hypers, now.opt_state, extremes, largest)
         report = Report(now.hypers, hypergradient._replace(state=()), step.numbers)
         report = nest.map(np.asarray, report)
         if int(step.outcome) != FINE:
