@@ -40,7 +40,7 @@ class Config:
     """Everything that the results depend on."""
 
     discounts: tuple[float, ...] = setting(
-        (0.0, 0.9, 0.99, 1.0), "Discounts of Z; each but 0 runs with and without carry.", at_least=0.0
+        (0.0, 0.9, 0.99, 0.999, 1.0), "Discounts of Z; each but 0 runs with and without carry.", at_least=0.0
     )
     hyper_batch: int = setting(20, "Steps between two updates of the hypers.", at_least=1)
     last: int = setting(5, "Hyper-batches at the end, over which the validation loss is averaged.", at_least=1)
@@ -80,6 +80,7 @@ class Setting(NamedTuple):
 
 
 DEFAULT = Setting(1.0, True)  # of the tuner when the rule was written; it has changed by that rule
+FIRST, LATER = Setting(0.99, True), Setting(0.999, True)  # what it changed to, and what long training runs chose later
 
 
 def settings(config: Config) -> list[Setting]:

@@ -13,12 +13,15 @@ from experiments.common.pool import Row
 from experiments.common.statistics import interval
 from experiments.common.study import Caption, Study
 from experiments.common.tables import Table, column, distinct, groups, spread, where, without
-from experiments.discounts.experiment import DEFAULT, PHONES, PRESETS, Config, Setting, compute, units
+from experiments.discounts.experiment import DEFAULT, FIRST, LATER, PHONES, PRESETS, Config, Setting, compute, units
 
 
 def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
     """Losses, their changes, and what the rule says."""
-    return {"table.md": table(rows), "changes.md": changes(rows), "conclusion.txt": conclusion(rows) + "\n"}
+    texts = [conclusion(rows)]
+    if {LATER, FIRST} <= set(settings_of(rows)):
+        texts.append(later_conclusion(rows))
+    return {"table.md": table(rows), "changes.md": changes(rows), "conclusion.txt": "\n".join(texts) + "\n"}
 
 
 def settings_of(rows: Sequence[Row]) -> list[Setting]:
@@ -36,16 +39,19 @@ def table(rows: Sequence[Row]) -> str:
     return str(made)
 
 
-def log_ratios(rows: Sequence[Row], choice: Setting, part: str = "", name: str = "final") -> np.ndarray:
-    """log(loss / loss of the default), one for each problem and seed.
+def log_ratios(
+    rows: Sequence[Row], choice: Setting, part: str = "", name: str = "final", to: Setting = DEFAULT
+) -> np.ndarray:
+    """log(loss / loss of another setting), one for each problem and seed.
 
     Args:
       part: "digits", "phones", or "" for both.
       name: "final" or "best".
+      to: the other setting.
     """
-    default = {(row["problem"], row["seed"]): row[name] for row in where(rows, **DEFAULT._asdict())}
+    other = {(row["problem"], row["seed"]): row[name] for row in where(rows, **to._asdict())}
     chosen = [row for row in where(rows, **choice._asdict()) if row["problem"].startswith(part)]
-    return np.array([np.log(row[name] / default[row["problem"], row["seed"]]) for row in chosen])
+    return np.array([np.log(row[name] / other[row["problem"], row["seed"]]) for row in chosen])
 
 
 def changes(rows: Sequence[Row]) -> str:
@@ -70,8 +76,7 @@ def conclusion(rows: Sequence[Row]) -> str:
         return min(settings_of(rows), key=lambda choice: float(np.mean(log_ratios(rows, choice, part))))
 
     winner = lowest("")
-    logs = interval(log_ratios(rows, winner, "digits"))
-    low, high = (100 * np.expm1(logs.mean + sign * logs.half) for sign in (-1, 1))
+    low, high = _percent_interval(log_ratios(rows, winner, "digits"))
     lower = all(np.mean(log_ratios(rows, winner, part)) < 0 for part in parts)
     contradicted = any(np.mean(log_ratios(rows, winner, part, "best")) > 0 for part in parts)
     changed = lower and high < 0 and not contradicted
@@ -80,6 +85,21 @@ def conclusion(rows: Sequence[Row]) -> str:
         f"phones; {winner} on both, with a change on digits of {low:+.1f} to {high:+.1f} % (95 % interval). By the rule, "
         f"the default of the tuner, {DEFAULT}, " + (f"should change to {winner}." if changed else "should stay.")
     )
+
+
+def later_conclusion(rows: Sequence[Row]) -> str:
+    """The rule for the discount that was chosen for long training runs, applied."""
+    low, high = _percent_interval(log_ratios(rows, LATER, "digits", to=FIRST))
+    verdict = f"should stay {FIRST}" if low > 0 else f"should be {LATER}"
+    return (
+        f"{LATER} changes the validation loss over the last hyper-batches on digits by {low:+.1f} to {high:+.1f} % (95 % "
+        f"interval), compared with {FIRST}. By the rule, the default {verdict}."
+    )
+
+
+def _percent_interval(logs: np.ndarray) -> tuple[float, float]:
+    about = interval(logs)
+    return 100 * np.expm1(about.mean - about.half), 100 * np.expm1(about.mean + about.half)
 
 
 def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
@@ -114,5 +134,5 @@ STUDY = Study(
         "discounts.png": Caption("Learning rate and validation loss along the trainings"),
     },
     recorded=lambda rows: without(rows, "values", "rates"),
-    preset_help="full: four discounts, three seeds on digits, two on phones; quick: carry or not, short.",
+    preset_help="full: five discounts, three seeds on digits, two on phones; quick: carry or not, short.",
 )  # fmt: skip

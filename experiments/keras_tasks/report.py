@@ -14,7 +14,7 @@ from experiments.common.figures import add_grids
 from experiments.common.pool import Row
 from experiments.common.study import Caption, Study
 from experiments.common.tables import Table, distinct, groups, mean, where, without
-from experiments.keras_tasks.experiment import PRESETS, RANDOM, STARTS, TUNER, Config, compute, method_of, units
+from experiments.keras_tasks.experiment import KNOTS, PRESETS, RANDOM, STARTS, TUNER, Config, compute, method_of, units
 from experiments.keras_tasks.stand_ins import STAND_INS
 
 DEFAULT, FIVE, SEARCH = "Keras's default", "best of five rates", "best of random trials"
@@ -24,6 +24,7 @@ METHODS: dict[str, Callable[[str], bool]] = {
     "cosine decay": lambda method: method == "cosine",
     "ReduceLROnPlateau": lambda method: method == "plateau",
     SEARCH: lambda method: method.startswith(RANDOM),
+    "six knots": KNOTS.__eq__,
     **{f"tuner from x {start:g}": f"{TUNER} x {start:g}".__eq__ for start in STARTS},
     **{method_of(name): method_of(name).__eq__ for name in STAND_INS},
 }

@@ -101,10 +101,12 @@ class Trainer:
     """
 
     def __init__(self, problem: Problem, parts: Parts, seed: int):
-        self._problem, self._parts, self._seed = problem, parts, seed
+        self._problem, self._seed = problem, seed
+        self._parts: Any = Parts(*(nest.map(tf.convert_to_tensor, part) for part in parts))  # once: they may be GB
         self._training = make_training(self._model(), None, ("learning_rate",), None, False, None, "batch")
         training = self._training
-        self._validation = tf.function(lambda params: training.objective(params, {}, parts.validation), autograph=False)
+        held_out = self._parts.validation  # tensors: arrays would become constants of the graph
+        self._validation = tf.function(lambda params: training.objective(params, {}, held_out), autograph=False)
         self._start = dict(training.model.params)
 
     def _model(self, average: bool = False) -> keras.Model:
@@ -125,25 +127,25 @@ class Trainer:
         if method in REAL_TIME:
             return self._real_time(method, steps)
         if method in RATE_FREE:
-            return self._run(RATE_FREE[method](self._loss), steps)
+            return self._runs(RATE_FREE[method](self._loss), steps)(None)
         if method == PLATEAU:
-            return self._run(self._by_rates(), steps, constant(START[self._problem.optimizer], steps), reduce=True)
+            return self._runs(self._by_rates(), steps, reduce=True)(constant(START[self._problem.optimizer], steps))
         if method == SHORT_KNOTS:
             schedule = self._knots(steps // SHORTER).schedules["learning_rate"].stretched(steps)
-            return self._run(self._by_rates(), steps, np.array([float(schedule(t)) for t in range(steps)]))
+            return self._runs(self._by_rates(), steps)(np.array([float(schedule(t)) for t in range(steps)]))
         if method == LONG_KNOTS:
             tuned = self._knots(steps)
             assert tuned.result.best is not None
             return Trained(self._params(tuned.model), tuned.result.best.value)
         shape = {CONSTANT: constant, COSINE: cosine}[method]
-        runs = [self._run(self._by_rates(), steps, shape(rate, steps)) for rate in RATES[self._problem.optimizer]]
-        return min(runs, key=lambda run: run.validation)
+        run = self._runs(self._by_rates(), steps)
+        return min((run(shape(rate, steps)) for rate in RATES[self._problem.optimizer]), key=lambda run: run.validation)
 
     def score(self, params: Nest) -> float:
         """On the test examples."""
         x, y = self._parts.test
-        pieces = [self._training.model.apply(params, part).numpy() for part in np.array_split(x, -(-len(x) // 2_000))]
-        return self._problem.score(np.concatenate(pieces), y)
+        pieces = [self._training.model.apply(params, x[i : i + 2_000]).numpy() for i in range(0, len(x), 2_000)]
+        return self._problem.score(np.concatenate(pieces), y.numpy())
 
     def costs(self, real_time_steps: int) -> Costs:
         """What steps cost: a whole run of the tuner, all of it included, and plain steps by Keras's `fit` and in a loop.
@@ -165,7 +167,7 @@ class Trainer:
     def _keras_fit(self) -> Callable[[], Any]:
         model, size = self._model(), self._problem.batch_size
         rows = np.arange(TIMED * size) % len(self._parts.train[0])
-        x, y = (part[rows] for part in self._parts.train)
+        x, y = (tf.gather(part, rows).numpy() for part in self._parts.train)
         return lambda: model.fit(x, y, size, verbose=0)
 
     def _loss(self, params: Nest, hypers: Any, batch: Nest) -> tf.Tensor:
@@ -196,29 +198,33 @@ class Trainer:
         rates = tf.constant(constant(START[self._problem.optimizer], TIMED), tf.float32)
         return lambda: nest.flatten(part(start, {"rates": rates}, tf.constant(0)))[0].numpy()
 
-    def _run(self, dynamics: rf.Dynamics, steps: int, rates: np.ndarray | None = None, reduce: bool = False) -> Trained:
-        """A run that is evaluated now and then.
+    def _runs(self, dynamics: rf.Dynamics, steps: int, reduce: bool = False) -> Callable[[np.ndarray | None], Trained]:
+        """Runs that are evaluated now and then, given the rates of all steps; all runs share one program.
 
         Args:
           dynamics: may depend on hypers["rates"].
-          steps: in all.
-          rates: of each step.
+          steps: of each run.
           reduce: whether the rate falls where the validation loss stays.
         """
         length = steps // EVALUATIONS
-        part, state = self._part(dynamics, length), dynamics.init(self._start, {})
-        factor, since, best = 1.0, 0, Trained(self._start, np.inf)
-        for i in range(EVALUATIONS):
-            hypers = {} if rates is None else {"rates": tf.constant(factor * rates, tf.float32)}
-            state = part(state, hypers, tf.constant(i * length))
-            params = dynamics.params(state)
-            loss = float(self._validation(params))
-            since = 0 if loss < best.validation else since + 1
-            if loss < best.validation:
-                best = Trained(params, loss)
-            if reduce and since == PATIENCE:
-                factor, since = FACTOR * factor, 0
-        return best
+        part = self._part(dynamics, length)
+
+        def run(rates: np.ndarray | None) -> Trained:
+            state = dynamics.init(self._start, {})
+            factor, since, best = 1.0, 0, Trained(self._start, np.inf)
+            for i in range(EVALUATIONS):
+                hypers = {} if rates is None else {"rates": tf.constant(factor * rates, tf.float32)}
+                state = part(state, hypers, tf.constant(i * length))
+                params = dynamics.params(state)
+                loss = float(self._validation(params))
+                since = 0 if loss < best.validation else since + 1
+                if loss < best.validation:
+                    best = Trained(params, loss)
+                if reduce and since == PATIENCE:
+                    factor, since = FACTOR * factor, 0
+            return best
+
+        return run
 
     def _real_time(self, method: str, steps: int) -> Trained:
         """One run that tunes its rate; it keeps the best weights itself."""

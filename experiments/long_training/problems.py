@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from data import cifar_features, mnist
 from data.speech import timit
@@ -100,8 +101,15 @@ def speech(speakers: int, seed: int, cache: Path) -> Parts:
     """Frames of synthetic speech with their neighbours, and the state of each phone; the folds divide the speakers."""
     corpus = find_corpus(phone_config.Config(speakers=speakers), cache)
     data = network.speech(corpus, timit.split(corpus.utterances, seed))
-    parts = [data.examples(frames) for frames in (data.train, data.validation, data.test)]
-    return Parts(*((x.numpy(), y.numpy().astype(np.int32)) for x, y in parts))
+    return Parts(*(_gathered(data, frames) for frames in (data.train, data.validation, data.test)))
+
+
+def _gathered(data: network.Speech, frames: tf.Tensor, size: int = 10_000) -> Examples:
+    """Inputs and classes, gathered part by part: all at once would hold several copies, of GB each."""
+    x = np.empty((len(frames), timit.WINDOW * data.features.shape[1]), np.float32)
+    for i in range(0, len(frames), size):
+        x[i : i + size] = data.inputs(frames[i : i + size])
+    return x, tf.gather(data.states, frames).numpy().astype(np.int32)
 
 
 def characters(seed: int, cache: Path, train: int = 100_000) -> Parts:

@@ -104,20 +104,20 @@ def settings_of(monkeypatch, unchecked):
 def test_the_mode_follows_from_the_number_of_hypers_unless_the_user_chooses(settings_of):
     many = {"hypers": ["learning_rate", "weight_decay"], "per_layer": True}
     assert tuner().mode is None
-    assert settings_of(tuner(hypers=["learning_rate", "momentum", "weight_decay"])) == ("forward", True, 0.99)
-    assert settings_of(tuner(**many)) == ("reverse", False, 0.99)
-    assert settings_of(tuner(**many, carry=True)) == ("forward", True, 0.99)
-    assert settings_of(tuner(**many, mode="forward", carry=False)) == ("forward", False, 0.99)
+    assert settings_of(tuner(hypers=["learning_rate", "momentum", "weight_decay"])) == ("forward", True, 0.999)
+    assert settings_of(tuner(**many)) == ("reverse", False, 0.999)
+    assert settings_of(tuner(**many, carry=True)) == ("forward", True, 0.999)
+    assert settings_of(tuner(**many, mode="forward", carry=False)) == ("forward", False, 0.999)
     assert settings_of(tuner(mode="reverse", discount=0.9)) == ("reverse", False, 0.9)
 
 
 def test_control_flow_asks_for_reverse_mode_except_for_one_step_or_where_the_user_asks_for_few_hypers(settings_of):
     model = MODELS["branching"]()
-    assert settings_of(tuner(model)) == ("reverse", False, 0.99)
+    assert settings_of(tuner(model)) == ("reverse", False, 0.999)
     assert settings_of(tuner(model, discount=0)) == ("forward", True, 0.0)
     many = {"hypers": ["learning_rate", "weight_decay", "momentum"], "per_layer": True}
     for asked, named in ({"mode": "forward"}, "mode is 'forward'"), ({"carry": True}, "carry is True"):
-        assert settings_of(tuner(model, **asked)) == ("forward", True, 0.99)
+        assert settings_of(tuner(model, **asked)) == ("forward", True, 0.999)
         with pytest.raises(ValueError, match=rf"{named}.*control flow \(If\).*at most 4 numbers, not \d+\. .*uses reverse"):
             fit(tuner(model, **many, **asked))
 

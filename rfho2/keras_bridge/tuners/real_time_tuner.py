@@ -54,7 +54,7 @@ class RealTimeTuner:
     the defaults work from starts that are wrong by orders of magnitude. Steps after which the validation loss is not finite,
     or well above its best, are undone and re-run with a quarter of the learning rate.
 
-    Up to three numbers are tuned in forward mode, whose derivative looks back about 100 steps (`discount`). More are tuned
+    Up to three numbers are tuned in forward mode, whose derivative looks back about 1,000 steps (`discount`). More are tuned
     in reverse mode, whose cost does not depend on their number and whose derivative looks back one hyper-batch. So is a
     model or loss with control flow (recurrent layers, `tf.cond`, loops), which XLA compiles in reverse mode only.
 
@@ -71,13 +71,13 @@ class RealTimeTuner:
         "learning_rate" is a factor on it, which starts at 1.
       per_layer: gives each layer a separate learning rate and weight decay, or one of the two: ["weight_decay"].
       hyper_batch: steps between two updates of the hypers, at most one epoch; reverse mode keeps the states of as many steps
-        in memory. If there are far more than five updates in the steps that `discount` looks back, the rate overshoots.
+        in memory. With far more frequent updates, the rate overshoots.
       hyper_rate: about how much the logarithm of a learning rate changes at an update; other hypers in proportion.
       keep: "best" leaves the weights with the lowest objective at the end of a hyper-batch in the model, because with
         a learning rate that is still high the last weights depend on chance; "last" leaves the last ones.
       mode: "forward" or "reverse"; None chooses as above. After `fit`, the attribute `mode` has the choice.
-      carry, discount: see `rf.real_time`; `carry=True` asks for forward mode. A discount of 0.99 looks back about 100 steps;
-        it had the lowest validation loss of those compared in `experiments.discounts`.
+      carry, discount: see `rf.real_time`; `carry=True` asks for forward mode. A discount of 0.999 looks back about 1,000
+        steps; it had the lowest validation loss of those compared in `experiments.long_training`.
       ranges: {name: (low, high)} replaces default ranges.
       metrics: Keras metrics, for a model that is not compiled; a compiled model is evaluated as it was compiled.
       check: whether the second derivatives of the model are checked before the training.
@@ -123,7 +123,7 @@ class RealTimeTuner:
         keep: str = "best",
         mode: str | None = None,
         carry: bool | None = None,
-        discount: float = 0.99,
+        discount: float = 0.999,
         batch_norm: str = "batch",
         seed: int = 0,
         jit_compile: bool | None = None,

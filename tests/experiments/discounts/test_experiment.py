@@ -25,7 +25,7 @@ def test_carry_means_nothing_for_discount_0():
 def test_every_problem_meets_every_setting_with_its_seeds():
     config = dataclasses.replace(Config(), seeds=(3, 4), phone_seeds=(5,))
     planned = units(config, ())
-    assert len({unit.name for unit in planned}) == len(planned) == 7 * 5
+    assert len({unit.name for unit in planned}) == len(planned) == 9 * 5
     assert {(unit.problem, unit.seed, unit.choice) for unit in planned} == {
         (problem, seed, choice)
         for problem, seed in [(p, s) for p in DIGITS for s in (3, 4)] + [(PHONES, 5)]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from experiments.discounts import report
-from experiments.discounts.experiment import DEFAULT, DIGITS, PHONES, Config, Setting, settings
+from experiments.discounts.experiment import DEFAULT, DIGITS, FIRST, LATER, PHONES, Config, Setting, settings
 
 CONFIG = Config(discounts=(0.9, 1.0))
 CHALLENGER = Setting(0.9, True)
@@ -47,6 +47,13 @@ def test_changes_are_relative_to_the_default_on_the_same_problem_and_seed():
 def test_the_default_changes_only_by_the_rule(factors, changed):
     verdict = "should change to discount 0.9, carry." if changed else "should stay."
     assert report.conclusion(records(**factors)).endswith(verdict)
+
+
+@pytest.mark.parametrize(("factor", "default"), [(1.2, "stay discount 0.99"), (1.001, "be discount 0.999")])
+def test_a_discount_that_was_chosen_elsewhere_must_not_be_clearly_worse(factor, default):
+    rows = [{"problem": "digits", "seed": s, **FIRST._asdict(), "final": 1.0} for s in range(3)]
+    rows += [row | LATER._asdict() | {"final": factor + 0.01 * (row["seed"] - 1)} for row in rows]
+    assert f"should {default}, carry." in report.later_conclusion(rows)
 
 
 def test_the_tables_and_the_figure(tmp_path):
