@@ -230,8 +230,9 @@ class Trainer:
         """One run that tunes its rate; it keeps the best weights itself."""
         model = self._model(average=method == AVERAGED)
         tuner = rf.RealTimeTuner(model, seed=self._seed, check=False, discount=REAL_TIME[method])
+        x, y = self._parts.train
         tuner.fit(
-            *self._parts.train, validation_data=self._parts.validation, epochs=EVALUATIONS,
+            x, y, validation_data=self._parts.validation, epochs=EVALUATIONS,
             steps_per_epoch=steps // EVALUATIONS, batch_size=self._problem.batch_size, verbose=0,
         )  # fmt: skip
         params = self._params(model)
