@@ -127,21 +127,22 @@ def plan(
     versions = dict(problem) if isinstance(problem, Mapping) else {None: problem}
     for each in versions.values():
         check_steps(each, hyper_batch)
-    room, choices, measured = parse_bytes(memory), [], {}
+    room, choices, measured, notes = parse_bytes(memory), [], {}, ""
     for name, each in versions.items():
         if hyper_batch is None:
-            listed, measured[name] = _trainings(each, params, hypers, room, solved)
+            listed, measured[name], note = _trainings(each, params, hypers, room, solved)
         else:
-            listed, measured[name] = _windows(each, params, hypers, room, hyper_batch)
+            listed, measured[name], note = _windows(each, params, hypers, room, hyper_batch)
         choices += [choice._replace(version=name) for choice in listed]
+        notes += note
     choices.sort(key=lambda choice: choice.seconds)
     fitting = [choice for choice in choices if choice.bytes <= room]
     chosen = fitting[0] if fitting else min(choices, key=lambda choice: choice.bytes)
-    return Plan(choices, chosen, room, _reason(chosen, choices, room), measured[chosen.version])
+    return Plan(choices, chosen, room, _reason(chosen, choices, room) + notes, measured[chosen.version])
 
 
-Listed = tuple[list[Choice], dict[str, float]]
-"""Choices for one problem, and what was measured."""
+Listed = tuple[list[Choice], dict[str, float], str]
+"""Choices for one problem, what was measured, and a sentence about what is left out."""
 
 
 def _trainings(problem: Problem, params: Nest, hypers: Hypers, room: float, solved: bool) -> Listed:
@@ -157,7 +158,11 @@ def _trainings(problem: Problem, params: Nest, hypers: Hypers, room: float, solv
         bar.update()
         back = time_reverse(problem, params, hypers, step.step, min(problem.steps, fit), state)
         bar.update()
-        push = time_forward(problem, params, hypers, step.step, columns) if m else None
+        push, note = None, ""
+        try:
+            push = time_forward(problem, params, hypers, step.step, columns) if m else None
+        except Exception as error:  # accumulators fail in loops, with errors of many kinds; reverse mode ran
+            note = f" rf.forward(problem) is left out, because it fails: {str(error).strip().splitlines()[0]}"
         bar.update()
         system = time_implicit(problem, params, hypers, step.step) if solved else None
     choices = _reverse_choices(problem.steps, state, room, step, back, "reverse", {})
@@ -165,12 +170,16 @@ def _trainings(problem: Problem, params: Nest, hypers: Hypers, room: float, solv
     if system:
         held = max(system.bytes, SOLVING * state)
         choices.append(Choice("implicit", {}, system.start + problem.steps * system.step, held))
-    return choices, {
-        "step": step.step,
-        "pull-back": back.step,
-        "push-forward": push.step if push else 0.0,
-        "columns": columns,
-    }
+    return (
+        choices,
+        {
+            "step": step.step,
+            "pull-back": back.step,
+            "push-forward": push.step if push else 0.0,
+            "columns": columns,
+        },
+        note,
+    )
 
 
 def _windows(problem: Problem, params: Nest, hypers: Hypers, room: float, hyper_batch: int) -> Listed:
@@ -184,7 +193,7 @@ def _windows(problem: Problem, params: Nest, hypers: Hypers, room: float, hyper_
         back = time_windows(problem, params, hypers, step.step, max(1, int(room / (2 * state))), state)
     settings = {"hyper_batch": hyper_batch, "mode": "reverse"}
     choices = _reverse_choices(hyper_batch, state, room, step, back, "real_time", settings)
-    return choices, {"step": step.step, "pull-back": back.step}
+    return choices, {"step": step.step, "pull-back": back.step}, ""
 
 
 def _bar(total: int) -> Any:

@@ -50,6 +50,17 @@ def test_an_implicit_hypergradient_is_listed_only_where_the_training_is_solved(m
     assert solved.chosen.build(p).settings["method"] == "implicit"
 
 
+def test_forward_mode_is_left_out_where_it_fails(measured, monkeypatch):
+    def fails(*_):
+        raise SystemError("accumulators do not follow loops\nmore")
+
+    monkeypatch.setattr(planner, "time_forward", fails)
+    p, params, hypers = problem(3)
+    planned = rf.plan(p, params, hypers, memory="1MB")
+    assert {choice.method for choice in planned.choices} == {"reverse"}
+    assert str(planned).endswith(" rf.forward(problem) is left out, because it fails: accumulators do not follow loops")
+
+
 def test_the_fastest_engine_that_fits_is_chosen(measured):
     steps, fixed = 10_000, 760
     p, params, hypers = problem(steps)
