@@ -3,7 +3,7 @@
 python -m experiments.gpt_benchmark --sizes=1M --windows=4 --frameworks=rfho2
 python -m experiments.gpt_benchmark --sizes=10M --windows=8 --jax_command="python3"
 python -m experiments.gpt_benchmark --sizes=10M,50M --windows=8,32 --plan  # on a GPU: predicted and measured peaks
-python -m experiments.gpt_benchmark --sizes=1010M --frameworks=rfho2 --checkpoints=3 --least_memory --rounds=1  # 141 GB
+python -m experiments.gpt_benchmark --sizes=1010M --frameworks=rfho2 --checkpoints=3 --least_memory --rounds=1  # on an H200
 
 The network and its hypers are described in benchmarks/gpt_numbers.py; each variant computes in a process of its own. The
 time is that of the best of several windows after the first, which compiles.

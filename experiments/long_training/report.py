@@ -36,7 +36,7 @@ def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
 def means(rows: Sequence[Row], key: str, form: str) -> str:
     """Means over the seeds: a row for each method and budget, a column for each problem."""
     names = distinct(rows, "problem")
-    made = Table("times the time", "method", *names)
+    made = Table("time budget", "method", *names)
     for budget in sorted(distinct(rows, "budget")):
         for method in shown(rows):
             chosen = [where(rows, problem=name, method=method, budget=budget) for name in names]
@@ -47,7 +47,7 @@ def means(rows: Sequence[Row], key: str, form: str) -> str:
 def differences(rows: Sequence[Row]) -> str:
     """Test scores of the methods that tune, minus those of the baseline with the lowest validation losses."""
     names = distinct(rows, "problem")
-    made = Table("times the time", "method", *names)
+    made = Table("time budget", "method", *names)
     for budget in sorted(distinct(rows, "budget")):
         for method in (method for method in shown(rows) if method in TUNED):
             cells = []
