@@ -162,7 +162,8 @@ def _trainings(problem: Problem, params: Nest, hypers: Hypers, room: float, solv
         try:
             push = time_forward(problem, params, hypers, step.step, columns) if m else None
         except Exception as error:  # accumulators fail in loops, with errors of many kinds; reverse mode ran
-            note = f" rf.forward(problem) is left out, because it fails: {str(error).strip().splitlines()[0]}"
+            first_line = (str(error).strip() or repr(error)).splitlines()[0]
+            note = f" rf.forward(problem) is left out, because it fails: {first_line}"
         bar.update()
         system = time_implicit(problem, params, hypers, step.step) if solved else None
     choices = _reverse_choices(problem.steps, state, room, step, back, "reverse", {})
@@ -170,16 +171,8 @@ def _trainings(problem: Problem, params: Nest, hypers: Hypers, room: float, solv
     if system:
         held = max(system.bytes, SOLVING * state)
         choices.append(Choice("implicit", {}, system.start + problem.steps * system.step, held))
-    return (
-        choices,
-        {
-            "step": step.step,
-            "pull-back": back.step,
-            "push-forward": push.step if push else 0.0,
-            "columns": columns,
-        },
-        note,
-    )
+    measured = {"step": step.step, "pull-back": back.step, "push-forward": push.step if push else 0.0, "columns": columns}
+    return choices, measured, note
 
 
 def _windows(problem: Problem, params: Nest, hypers: Hypers, room: float, hyper_batch: int) -> Listed:
