@@ -118,12 +118,11 @@ def random_factors(config: Config, task: str, optimizer: str, seed: int) -> list
 
 def compute(unit: Unit, output: Path) -> Row:
     """Validation loss, test score and seconds of one training; of the tuner also the validation score, and its `way`."""
+    task = TASKS[unit.task]._replace(epochs=unit.epochs)
     if unit.method.startswith(TUNER):
-        task = TASKS[unit.task]._replace(epochs=unit.epochs)
         stand_in = next((name for name in STAND_INS if unit.method == method_of(name)), None)
         training = tuned(task, load(unit.task, unit.seed), unit.optimizer, unit.seed, unit.rate, stand_in)
     elif unit.method == KNOTS:
-        task = TASKS[unit.task]._replace(epochs=unit.epochs)
         training = with_knots(task, load(unit.task, unit.seed), unit.optimizer, unit.seed, unit.rate)
     else:
         plan = unit.method if unit.method in PLANS else "constant"

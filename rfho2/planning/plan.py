@@ -105,7 +105,8 @@ def plan(
     real time in reverse mode, if `hyper_batch`: as reverse, with T = `hyper_batch`.
 
     Seconds and bytes that do not depend on T are measured in the short runs and added. Bytes are those of the GPU if there
-    is one, and otherwise of main memory. The graph and the compiled code, tens of MB, are not counted.
+    is one, and otherwise of main memory. The graph and the compiled code, tens of MB, are not counted. Forward mode is left
+    out where it fails, and the plan says why.
 
     Args:
       problem: with its `steps`, unless `hyper_batch` is given. Several versions of it, such as one with `rf.recompute` and

@@ -77,7 +77,7 @@ class RealTimeTuner:
         a learning rate that is still high the last weights depend on chance; "last" leaves the last ones.
       mode: "forward" or "reverse"; None chooses as above. After `fit`, the attribute `mode` has the choice.
       carry, discount: see `rf.real_time`; `carry=True` asks for forward mode. A discount of 0.999 looks back about 1,000
-        steps; it had the lowest validation loss of those compared in `experiments.long_training`.
+        steps; on the development problems of `experiments.long_training`, it had the lowest validation loss on average.
       ranges: {name: (low, high)} replaces default ranges.
       metrics: Keras metrics, for a model that is not compiled; a compiled model is evaluated as it was compiled.
       check: whether the second derivatives of the model are checked before the training.
