@@ -17,14 +17,14 @@ from experiments.common.tables import Table, distinct, groups, mean, where, with
 from experiments.keras_tasks.experiment import KNOTS, PRESETS, RANDOM, STARTS, TUNER, Config, compute, method_of, units
 from experiments.keras_tasks.stand_ins import STAND_INS
 
-DEFAULT, FIVE, SEARCH = "Keras's default", "best of five rates", "best of random trials"
+DEFAULT, FIVE, SEARCH, SIX_KNOTS = "Keras's default", "best of five rates", "best of random trials", "six knots"
 METHODS: dict[str, Callable[[str], bool]] = {
     DEFAULT: lambda method: method == "rate x 1",
     FIVE: lambda method: method.startswith("rate x"),
     "cosine decay": lambda method: method == "cosine",
     "ReduceLROnPlateau": lambda method: method == "plateau",
     SEARCH: lambda method: method.startswith(RANDOM),
-    "six knots": KNOTS.__eq__,
+    SIX_KNOTS: KNOTS.__eq__,
     **{f"tuner from x {start:g}": f"{TUNER} x {start:g}".__eq__ for start in STARTS},
     **{method_of(name): method_of(name).__eq__ for name in STAND_INS},
 }
@@ -48,8 +48,9 @@ class Mean(NamedTuple):
 
 
 def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
-    """Scores, differences, objectives for accuracy, and on how many tasks the tuner is as good as something else."""
+    """Scores, differences, objectives for accuracy, and on how many tasks tuner and knots are as good as something else."""
     made = {"scores.md": scores(rows), "differences.md": differences(rows), "conclusion.txt": conclusion(rows)}
+    made |= {"knots.md": knots(rows)} if where(rows, method=KNOTS) else {}
     return made | ({"objectives.md": objectives(rows)} if stand_ins_of(rows) else {})
 
 
@@ -83,15 +84,16 @@ def compare(rows: Sequence[Row], task: str, method: str, baseline: str, score: s
     return Mean(float(np.mean([np.mean(d) for d in strata.values()])), float(np.sqrt(sum(variances)) / len(strata)))
 
 
-def time_ratio(rows: Sequence[Row], task: str) -> float:
-    """The tuner's seconds over those of one fit by Keras, both with building and compiling."""
-    tuner, default = (mean(chosen(rows, task, method).values(), "seconds") for method in (USUAL_START, DEFAULT))
-    return tuner / default
+def time_ratio(rows: Sequence[Row], task: str, method: str = USUAL_START) -> float:
+    """The seconds of all trainings of a method over those of one fit by Keras, which include building and compiling."""
+    matching = [row for row in where(rows, task=task) if METHODS[method](row["method"])]
+    cases = len(groups(matching, "optimizer", "seed"))
+    return float(sum(row["seconds"] for row in matching) / cases / mean(chosen(rows, task, DEFAULT).values(), "seconds"))
 
 
 def scores(rows: Sequence[Row]) -> str:
-    """Test scores of each task, optimizer and method: means over the seeds."""
-    methods = methods_of(rows)
+    """Test scores of each task, optimizer and method, but for stand-ins (see `objectives`): means over the seeds."""
+    methods = [name for name in methods_of(rows) if name not in map(method_of, STAND_INS)]
     table = Table("task", "optimizer", *methods)
     for task, optimizer in itertools.product(distinct(rows, "task"), distinct(rows, "optimizer")):
         kept = [where(chosen(rows, task, method).values(), optimizer=optimizer) for method in methods]
@@ -139,16 +141,31 @@ def differences(rows: Sequence[Row]) -> str:
     return str(table)
 
 
+def knots(rows: Sequence[Row]) -> str:
+    """Differences of test scores between six knots and the baselines, with standard errors, and times."""
+    baselines = [name for name in baselines_of(rows) if name != SIX_KNOTS]
+    table = Table(SIX_KNOTS, *(f"minus {name}" for name in baselines), "time / one fit")
+    for task in distinct(rows, "task"):
+        cells = [compare(rows, task, SIX_KNOTS, baseline) for baseline in baselines]
+        table.add(task, *cells, f"{time_ratio(rows, task, SIX_KNOTS):.2f}")
+    return str(table)
+
+
 def conclusion(rows: Sequence[Row]) -> str:
-    """On how many tasks the tuner is as good as something else."""
-    tasks = distinct(rows, "task")
+    """On how many tasks tuner and knots are as good as something else, and what they take."""
+    tasks, methods = distinct(rows, "task"), methods_of(rows)
 
     def count(method: str, baseline: str) -> str:
         return f"{sum(compare(rows, task, method, baseline).as_good() for task in tasks)} of {len(tasks)}"
 
     lines = [f"Tuner from the default rate, as good as {name}: {count(USUAL_START, name)}" for name in baselines_of(rows)]
+    if SIX_KNOTS in methods:
+        others = [name for name in baselines_of(rows) if name != SIX_KNOTS]
+        lines += [f"Six knots, as good as {name}: {count(SIX_KNOTS, name)}" for name in others]
     lines += [f"{start.capitalize()}, as good as from x 1: {count(start, USUAL_START)}" for start in OTHER_STARTS]
-    lines.append(f"Time / one fit, at most: {max(time_ratio(rows, task) for task in tasks):.2f}")
+    for name in (method for method in (USUAL_START, SIX_KNOTS, FIVE, SEARCH) if method in methods):
+        ratios = [time_ratio(rows, task, name) for task in tasks]
+        lines.append(f"Time / one fit, {name}: {min(ratios):.2f} to {max(ratios):.2f}")
     return "\n".join(lines) + "\n"
 
 
@@ -181,6 +198,7 @@ STUDY = Study(
     {
         "scores.md": Caption("Test scores in per cent; means over seeds"),
         "differences.md": Caption("Differences of test scores ± standard errors, and times"),
+        "knots.md": Caption("The same for a schedule of six knots that is tuned on the whole training", False),
         "objectives.md": Caption("Accuracy with a stand-in for the error as objective, minus that with the loss", False),
         "rates.png": Caption("Learning rates and validation losses, bounded, along the trainings of the first seed"),
     },

@@ -58,11 +58,15 @@ def test_the_best_of_several_is_chosen_by_validation_and_errors_are_over_seeds_w
             case = {"optimizer": optimizer, "seed": seed}
             records += [record("rate x 1", 80.0, 2.0, **case), record("rate x 10", 85.0, 1.0, **case)]
             records += [record("tuner x 1", 80.0 + gain + noise, seconds=3.0, **case)]
+            records += [record("knots", 86.0 + noise, seconds=7.0, **case)]
     assert all(r["test"] == 85.0 for r in report.chosen(records, "digits", report.FIVE).values())
     difference = report.compare(records, "digits", report.USUAL_START, report.DEFAULT)
     assert difference.mean == pytest.approx(5.0)
     assert difference.error == pytest.approx(np.sqrt(2 * 1 / 3) / 2)  # the gain of one optimizer is not an error
     assert report.time_ratio(records, "digits") == pytest.approx(3.0)
+    assert report.time_ratio(records, "digits", report.FIVE) == pytest.approx(2.0), "the seconds of all its trainings"
+    assert report.knots(records).splitlines()[-1] == "| digits | +6.00 ± 0.41 | +1.00 ± 0.41 | 7.00 |"
+    assert "Six knots, as good as best of five rates: 1 of 1" in report.conclusion(records)
 
 
 @pytest.mark.parametrize(("mean", "error", "as_good"), [(0.0, 0.0, True), (-1.0, 1.1, True), (-1.0, 0.9, False)])
