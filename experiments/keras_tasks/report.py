@@ -14,7 +14,18 @@ from experiments.common.figures import add_grids
 from experiments.common.pool import Row
 from experiments.common.study import Caption, Study
 from experiments.common.tables import Table, distinct, groups, mean, where, without
-from experiments.keras_tasks.experiment import KNOTS, PRESETS, RANDOM, STARTS, TUNER, Config, compute, method_of, units
+from experiments.keras_tasks.experiment import (
+    KNOTS,
+    PRESETS,
+    RANDOM,
+    SHORTER,
+    STARTS,
+    TUNER,
+    Config,
+    compute,
+    method_of,
+    units,
+)
 from experiments.keras_tasks.stand_ins import STAND_INS
 
 DEFAULT, FIVE, SEARCH, SIX_KNOTS = "Keras's default", "best of five rates", "best of random trials", "six knots"
@@ -26,6 +37,7 @@ METHODS: dict[str, Callable[[str], bool]] = {
     SEARCH: lambda method: method.startswith(RANDOM),
     SIX_KNOTS: KNOTS.__eq__,
     **{f"tuner from x {start:g}": f"{TUNER} x {start:g}".__eq__ for start in STARTS},
+    SHORTER: SHORTER.__eq__,
     **{method_of(name): method_of(name).__eq__ for name in STAND_INS},
 }
 USUAL_START, *OTHER_STARTS = (f"tuner from x {start:g}" for start in STARTS)
@@ -60,7 +72,7 @@ def methods_of(rows: Sequence[Row]) -> list[str]:
 
 
 def baselines_of(rows: Sequence[Row]) -> list[str]:
-    """The methods that were run, but the tuner."""
+    """The methods that were run, but the tuner; knots are the last of them."""
     return [name for name in methods_of(rows) if not name.startswith(TUNER)]
 
 
@@ -132,18 +144,19 @@ def over_tasks(differences: Sequence[Mean]) -> Mean:
 def differences(rows: Sequence[Row]) -> str:
     """Differences of test scores, with standard errors, and times."""
     baselines = baselines_of(rows)
-    titles = [f"minus {name}" for name in baselines] + [f"{name}, minus x 1" for name in OTHER_STARTS]
+    others = [*OTHER_STARTS, SHORTER]
+    titles = [f"minus {name}" for name in baselines] + [f"{name}, minus x 1" for name in others]
     table = Table("tuner from x 1", *titles, "time / one fit")
     for task in distinct(rows, "task"):
         cells = [compare(rows, task, USUAL_START, baseline) for baseline in baselines]
-        cells += [compare(rows, task, start, USUAL_START) for start in OTHER_STARTS]
+        cells += [compare(rows, task, other, USUAL_START) for other in others]
         table.add(task, *cells, f"{time_ratio(rows, task):.2f}")
     return str(table)
 
 
 def knots(rows: Sequence[Row]) -> str:
     """Differences of test scores between six knots and the baselines, with standard errors, and times."""
-    baselines = [name for name in baselines_of(rows) if name != SIX_KNOTS]
+    baselines = baselines_of(rows)[:-1]
     table = Table(SIX_KNOTS, *(f"minus {name}" for name in baselines), "time / one fit")
     for task in distinct(rows, "task"):
         cells = [compare(rows, task, SIX_KNOTS, baseline) for baseline in baselines]
@@ -160,9 +173,11 @@ def conclusion(rows: Sequence[Row]) -> str:
 
     lines = [f"Tuner from the default rate, as good as {name}: {count(USUAL_START, name)}" for name in baselines_of(rows)]
     if SIX_KNOTS in methods:
-        others = [name for name in baselines_of(rows) if name != SIX_KNOTS]
-        lines += [f"Six knots, as good as {name}: {count(SIX_KNOTS, name)}" for name in others]
-    lines += [f"{start.capitalize()}, as good as from x 1: {count(start, USUAL_START)}" for start in OTHER_STARTS]
+        lines += [
+            f"Six knots, as good as {name}: {count(SIX_KNOTS, name)}" for name in baselines_of(rows) if name != SIX_KNOTS
+        ]
+    others = [name for name in (*OTHER_STARTS, SHORTER) if name in methods]
+    lines += [f"{name.capitalize()}, as good as from x 1: {count(name, USUAL_START)}" for name in others]
     for name in (method for method in (USUAL_START, SIX_KNOTS, FIVE, SEARCH) if method in methods):
         ratios = [time_ratio(rows, task, name) for task in tasks]
         lines.append(f"Time / one fit, {name}: {min(ratios):.2f} to {max(ratios):.2f}")

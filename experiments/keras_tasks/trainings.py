@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -10,7 +11,6 @@ import numpy as np
 
 import rfho2 as rf
 from experiments.common.pool import Row
-from experiments.keras_tasks.stand_ins import STAND_INS, for_loss
 from experiments.keras_tasks.tasks import Parts, Task
 
 OPTIMIZERS = {"SGD": keras.optimizers.SGD, "Adam": keras.optimizers.Adam}
@@ -84,14 +84,13 @@ class KerasFits:
         }
 
 
-def tuned(task: Task, parts: Parts, optimizer: str, seed: int, rate: float, stand_in: str | None = None) -> Row:
-    """One training that tunes its learning rate, with the tuner's defaults but for the objective, if there is a stand-in."""
+def tuned(task: Task, parts: Parts, optimizer: str, seed: int, rate: float, options: Mapping[str, Any]) -> Row:
+    """One training that tunes its learning rate, with the tuner's defaults but for the `options`."""
     began = time.perf_counter()
     keras.utils.set_random_seed(seed)
     model = task.build()
     model.compile(OPTIMIZERS[optimizer](rate), task.loss)
-    objective = None if stand_in is None else for_loss(STAND_INS[stand_in], task.loss)
-    tuner = rf.RealTimeTuner(model, objective=objective, seed=seed)
+    tuner = rf.RealTimeTuner(model, seed=seed, **options)
     history = tuner.fit(
         *parts.train, validation_data=parts.validation, epochs=task.epochs, batch_size=task.batch_size, verbose=0
     )

@@ -18,20 +18,18 @@ WITH_REGRESSION = dataclasses.replace(FEW, tasks=("breast cancer", "series"))
 def test_every_method_trains_once_by_the_same_protocol(tmp_path, monkeypatch):
     trained = []
     monkeypatch.setattr(experiment, "fits", lambda *case: lambda rate, plan: trained.append((plan, rate)) or {})
-    monkeypatch.setattr(
-        experiment, "tuned", lambda *args: trained.append(("tuner" if args[5] is None else args[5], args[4])) or {}
-    )
+    monkeypatch.setattr(experiment, "tuned", lambda *args: trained.append((", ".join(args[5]) or "tuner", args[4])) or {})
     monkeypatch.setattr(experiment, "with_knots", lambda *args: trained.append(("knots", args[4])) or {})
     without_tuner = dataclasses.replace(FEW, tuner=False)
     baselines = rows_of(STUDY, without_tuner, tmp_path)
     assert len(baselines) == 5 + 2 + 3
     assert STUDY.results(without_tuner, baselines) == []
     rows = rows_of(STUDY, FEW, tmp_path)
-    assert len(trained) == len(rows) == 5 + 2 + 3 + 3 + 1 + 1, "no training ran twice"
+    assert len(trained) == len(rows) == 5 + 2 + 3 + 3 + 1 + 1 + 1, "no training ran twice"
     rates = {plan: sorted(rate for p, rate in trained if p == plan) for plan in ("cosine", "plateau", "tuner", "knots")}
     assert rates["cosine"] == rates["plateau"] == rates["knots"] == [0.001]
     assert rates["tuner"] == pytest.approx(sorted(0.001 * start for start in STARTS))
-    assert [rate for p, rate in trained if p == "calibrated"] == [0.001]
+    assert [rate for p, rate in trained if p == "objective"] == [rate for p, rate in trained if p == "discount"] == [0.001]
     assert {unit.task for unit in experiment.units(WITH_REGRESSION, []) if "calibrated" in unit.method} == {"breast cancer"}
     drawn = [rate for plan, rate in trained if plan == "constant"][-3:]
     assert all(1e-5 <= rate <= 0.1 for rate in drawn)
