@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests import release
+from tests import promises, release
 
 ROOT = Path(__file__).parents[1]
 CLEAN = {"name": "numpy", "version": "2", "vulns": []}
@@ -47,3 +47,9 @@ def test_every_requirement_is_locked_with_hashes_in_a_version_that_it_allows():
     assert len(wanted) > 30
     for each in wanted:
         assert each.specifier.contains(locked[each.name.lower().replace("_", "-")]), each
+
+
+def test_promises_sum_the_calls_of_pytest_and_otherwise_show_the_last_line():
+    calls = "===== 3 passed, 1 skipped in 2.31s =====\n1,000 lines\n4 passed in 600.00s (0:10:00)\nmake: done\n"
+    assert promises.summary(calls) == "7 passed, 1 skipped"
+    assert promises.summary("1 failed example\nWritten to results.\n\n") == "Written to results."
