@@ -16,7 +16,7 @@ import rfho2 as rf
 
 STORED = Path(__file__).with_name("public_api.txt")
 DOCS = Path(__file__).parents[1] / "docs"
-DIRECTIVE = re.compile(r"^\.\. (?:auto(?:class|function)|py:type):: rfho2\.([\w.]+)\n(?:   :members:( \w+)?(\n))?", re.M)
+DIRECTIVE = re.compile(r"^\.\. (?:auto(?:class|function)|py:type):: rfho2\.([\w.]+)\n(?:   :members:( [\w, ]+)?(\n))?", re.M)
 
 
 def documented() -> dict[str, list[str]]:
@@ -26,7 +26,8 @@ def documented() -> dict[str, list[str]]:
         for name, member, all_members in DIRECTIVE.findall((DOCS / page).read_text()):
             thing = operator.attrgetter(name)(rf)
             public = [key for key in vars(thing) if not key.startswith("_") or key == "__call__"] if all_members else []
-            members[name] = [member.strip()] if member else sorted(key for key in public if callable(getattr(thing, key)))
+            named = member.strip().split(", ") if member else []
+            members[name] = named or sorted(key for key in public if callable(getattr(thing, key)))
     return members
 
 

@@ -45,9 +45,9 @@ def condition_of(problem: Problem, name: str) -> Condition:
         raise ValueError(f"condition is {name!r}; choose 'auto', 'gradient' or 'step'.")
     if name == "gradient" and gradient is None:
         raise ValueError(
-            "condition is 'gradient', but the step of the dynamics has no gradient: it is rf.adamw, whose decay keeps the "
-            "weights away from where the gradient is zero, or a step of your own. Use condition='step', or attach one: "
-            "step.gradient = lambda params, hypers, batch, t: ..."
+            "condition is 'gradient', but the step of the dynamics has no gradient: it is one with decoupled decay, such as "
+            "rf.adamw, which keeps the weights away from where the gradient is zero, or a step of your own. "
+            "Use condition='step', or attach one: step.gradient = lambda params, hypers, batch, t: ..."
         )
     if gradient is not None and name != "step":
         return Condition("gradient", problem.dynamics.params, gradient, -1.0)

@@ -46,9 +46,9 @@ def implicit(
 
     Args:
       problem: `steps` is the largest number of training steps; with `warm_start`, of each hyper-iteration.
-      condition: "gradient" is independent of the optimiser, and works with all but `adamw`; "step" works with any step that
-        converges to a fixed point: projected or proximal gradients, equilibrium models, custom steps. "auto" is "gradient"
-        where the step has one.
+      condition: "gradient" is independent of the optimiser, and needs a step without decoupled decay; "step" works with any
+        step that converges to a fixed point: projected or proximal gradients, equilibrium models, custom steps. "auto" is
+        "gradient" where the step has one.
       solver: "cg" needs a symmetric matrix, which "gradient" has; "bicgstab" solves with any; "normal" is slower and
         steadier, and needs forward mode with "step"; "fixed_point" sums `iterations` terms of the Neumann series: n terms
         look back n steps, and 1 is one-step differentiation. "auto" is "cg" for "gradient" and "bicgstab" for "step".
