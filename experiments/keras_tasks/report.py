@@ -178,6 +178,9 @@ def conclusion(rows: Sequence[Row]) -> str:
         ]
     others = [name for name in (*OTHER_STARTS, SHORTER) if name in methods]
     lines += [f"{name.capitalize()}, as good as from x 1: {count(name, USUAL_START)}" for name in others]
+    if SHORTER in methods:
+        changes = [compare(rows, task, SHORTER, USUAL_START) for task in tasks]
+        lines.append(f"{SHORTER.capitalize()}, minus from x 1, mean over the tasks: {over_tasks(changes)}")
     for name in (method for method in (USUAL_START, SIX_KNOTS, FIVE, SEARCH) if method in methods):
         ratios = [time_ratio(rows, task, name) for task in tasks]
         lines.append(f"Time / one fit, {name}: {min(ratios):.2f} to {max(ratios):.2f}")

@@ -30,7 +30,7 @@ def tables(config: Config, rows: Sequence[Row], output: Path) -> dict[str, str]:
         made[f"table{ending}.md"] = means(chosen, "test", ".2f")
         made[f"differences{ending}.md"] = differences(chosen)
         made[f"steps{ending}.md"] = means(chosen, "steps", ".0f")
-    return made
+    return made | {"overview.md": overview(rows)}
 
 
 def means(rows: Sequence[Row], key: str, form: str) -> str:
@@ -56,6 +56,29 @@ def differences(rows: Sequence[Row]) -> str:
                 ours, best = where(here, method=method), best_baseline(here)
                 known = ours and best
                 cells.append(f"{difference(score(ours), score(where(here, method=best)))} ({best})" if known else "-")
+            made.add(budget, method, *cells)
+    return str(made)
+
+
+def overview(rows: Sequence[Row]) -> str:
+    """Of each method: mean test scores minus those of the best baseline, on average and at the worst.
+
+    Over the problems on which nothing was chosen, if there are any.
+    """
+    names = [name for name in distinct(rows, "problem") if name not in DEVELOPMENT] or distinct(rows, "problem")
+    columns = [f"{part}, {counted}" for counted in ENDINGS for part in ("mean", "lowest")]
+    made = Table("time budget", "method", *columns)
+    for budget in sorted(distinct(rows, "budget")):
+        for method in shown(rows):
+            cells = []
+            for counted in ENDINGS:
+                behind = [
+                    np.mean(column(where(here, method=method), "test")) - np.mean(column(where(here, method=best), "test"))
+                    for here in (where(rows, problem=name, budget=budget, counted=counted) for name in names)
+                    if (best := best_baseline(here)) and where(here, method=method)
+                ]
+                whole = len(behind) == len(names)
+                cells += [f"{part(behind):+.2f}" if whole else "-" for part in (np.mean, np.min)]
             made.add(budget, method, *cells)
     return str(made)
 
@@ -118,6 +141,7 @@ STUDY = Study(
         "table_compiled.md": Caption("The same, if plain steps cost what they cost in a compiled loop"),
         "differences.md": Caption("Points by which methods with hypergradients are ahead of the best baseline"),
         "differences_compiled.md": Caption("The same, if plain steps cost what they cost in a compiled loop"),
+        "overview.md": Caption("Points behind the best baseline, over the problems on which nothing was chosen"),
         "steps.md": Caption("Steps of the runs; of methods with several runs, the last one"),
         "steps_compiled.md": Caption("The same, if plain steps cost what they cost in a compiled loop"),
         "long_training.png": Caption("Test scores; paler with the shorter time; crosses: plain steps compiled"),

@@ -43,6 +43,14 @@ def test_the_best_baseline_is_chosen_by_validation():
     assert report.best_baseline(rows) == "Prodigy"
     assert "+5.50" in report.differences(rows)
     assert "(Prodigy)" in report.differences(rows)
+    also = [row | {"problem": "characters", "test": row["test"] - 2 * (row["method"] == "DoG")} for row in rows]
+    more = [row | {"problem": "noise removal", "test": row["test"] - 10 * (row["method"] == "DoG")} for row in rows]
+    lines = report.overview([row | {"counted": FIT} for row in (*rows, *also, *more)]).splitlines()
+    assert lines[2:] == [
+        "| 1 | DoG | +4.00 | +0.00 | - | - |",
+        "| 1 | Prodigy | +0.00 | +0.00 | - | - |",
+        "| 1 | real time | +5.50 | +5.50 | - | - |",
+    ]
 
 
 @pytest.mark.slow
