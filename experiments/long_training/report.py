@@ -102,7 +102,8 @@ def shown(rows: Sequence[Row]) -> list[str]:
 def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
     """Test scores of each method, one panel for each problem: light for the shorter budget, dark for the longer one.
 
-    Dots if plain steps cost what they cost in Keras's `fit`, crosses if they cost what they cost in a compiled loop.
+    Dots if plain steps cost what they cost in Keras's `fit`, crosses if they cost what they cost in a compiled loop. Scores
+    far below the others are triangles at the left edge.
     """
     names, listed = distinct(rows, "problem"), shown(rows)
     figure, axes = plt.subplots(
@@ -118,13 +119,17 @@ def figures(config: Config, rows: Sequence[Row]) -> dict[str, plt.Figure]:
         axis.set_visible(False)
     budgets = sorted(distinct(rows, "budget"))
     for axis, name in zip(axes.flat, names, strict=False):
+        every = column(where(rows, problem=name), "test")
+        left = max(np.min(every), 4 * np.median(every) - 3 * np.max(every))
         for i, budget in enumerate(budgets):
             for place, method in enumerate(listed):
                 colour = "tab:red" if method in TUNED else "tab:blue"
                 alpha = 1.0 if i == len(budgets) - 1 else 0.35
                 for counted, marker, shift in ((FIT, "o", -0.15), (LOOP, "x", 0.15)):
                     values = column(where(rows, problem=name, method=method, budget=budget, counted=counted), "test")
-                    axis.plot(values, [place + shift] * len(values), marker, color=colour, alpha=alpha, markersize=4)
+                    for value in values:
+                        shape, at = (marker, value) if value >= left else ("<", left)
+                        axis.plot(at, place + shift, shape, color=colour, alpha=alpha, markersize=4)
         axis.set(title=f"{name}{' (development)' if name in DEVELOPMENT else ''}", xlabel="test score, %")
         axis.set_yticks(range(len(listed)), listed)
         axis.set_ylim(len(listed) - 0.5, -0.5)
@@ -144,7 +149,7 @@ STUDY = Study(
         "overview.md": Caption("Points behind the best baseline, over the problems on which nothing was chosen"),
         "steps.md": Caption("Steps of the runs; of methods with several runs, the last one"),
         "steps_compiled.md": Caption("The same, if plain steps cost what they cost in a compiled loop"),
-        "long_training.png": Caption("Test scores; paler with the shorter time; crosses: plain steps compiled"),
+        "long_training.png": Caption("Test scores; pale: shorter time; crosses: plain steps compiled; triangles: far lower"),
     },
     results,
     preset_help="full: nine problems, three seeds; development: three of them; quick: one, for a minute.",
