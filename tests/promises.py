@@ -1,4 +1,4 @@
-"""Every command that the documentation names, each in a fresh clone of the last commit: its result, and its seconds.
+"""What a release promises, each command in a fresh clone of the last commit: its result, and its seconds.
 
 python -m tests.promises               # all of them, one after the other, for hours
 python -m tests.promises demo wheels   # some of them
@@ -51,7 +51,7 @@ def summary(output: str) -> str:
     return ", ".join(f"{number:,} {kind}" for kind, number in counts.items()) or (lines[-1][:120] if lines else "")
 
 
-def keep(name: str) -> bool:
+def run(name: str) -> bool:
     """Runs a command in a clone and adds its row; whether it succeeded."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         clone = Path(place) / "clone"
@@ -79,6 +79,6 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    done = [keep(name) for name in sys.argv[1:] or [*MAKE, "wheels"]]
+    done = [run(name) for name in sys.argv[1:] or [*MAKE, "wheels"]]
     print(table())
     sys.exit(0 if all(done) else 1)

@@ -11,7 +11,7 @@ The protocol, fixed before the first run of the tuner:
 - `rf.RealTimeTuner(model)`, with nothing else given, starts from the default rate, and from 0.1 and 10 times that rate. From
   the default rate, it also runs with `discount=0.99`, its default until experiments.long_training chose another one.
 - Six knots of the rate, tuned from the default rate in ten hyper-iterations through the whole training (`rf.tune`), as
-  experiments.long_training recommends. This was added later, and nothing about it was chosen on these tasks.
+  experiments.long_training chose on its development problems. They were added later, and nothing about them was chosen here.
 - The tuner may be changed by what it does on the five development tasks. Then it is frozen, and runs once on the other five.
   (It was changed once more after that, and the page about this experiment shows both runs.)
 - For accuracy, the objective of the tuner may be a stand-in for the error rate (`stand_ins`), by which weights are then kept
@@ -29,7 +29,7 @@ import functools
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,7 +46,7 @@ PLANS = ("cosine", "plateau")
 STARTS = (1.0, 0.1, 10.0)
 SEARCHED = (0.01, 100.0)
 RANDOM, TUNER, KNOTS = "random", "tuner", "knots"
-SHORTER = "tuner, discount 0.99"
+SHORTER = "tuner, discount 0.99"  # looks back over fewer steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,10 +122,10 @@ def compute(unit: Unit, output: Path) -> Row:
     """Validation loss, test score and seconds of one training; of the tuner also the validation score, and its `way`."""
     task = TASKS[unit.task]._replace(epochs=unit.epochs)
     if unit.method.startswith(TUNER):
-        options: dict[str, object] = {"discount": 0.99} if unit.method == SHORTER else {}
-        for name in (name for name in STAND_INS if unit.method == method_of(name)):
-            options["objective"] = for_loss(STAND_INS[name], task.loss)
-        training = tuned(task, load(unit.task, unit.seed), unit.optimizer, unit.seed, unit.rate, options)
+        options: dict[str, dict[str, Any]] = {SHORTER: {"discount": 0.99}}
+        options |= {method_of(name): {"objective": for_loss(f, task.loss)} for name, f in STAND_INS.items()}
+        other = options.get(unit.method, {})
+        training = tuned(task, load(unit.task, unit.seed), unit.optimizer, unit.seed, unit.rate, other)
     elif unit.method == KNOTS:
         training = with_knots(task, load(unit.task, unit.seed), unit.optimizer, unit.seed, unit.rate)
     else:

@@ -72,7 +72,7 @@ def methods_of(rows: Sequence[Row]) -> list[str]:
 
 
 def baselines_of(rows: Sequence[Row]) -> list[str]:
-    """The methods that were run, but the tuner; knots are the last of them."""
+    """The methods that were run, but the tuner."""
     return [name for name in methods_of(rows) if not name.startswith(TUNER)]
 
 
@@ -156,7 +156,7 @@ def differences(rows: Sequence[Row]) -> str:
 
 def knots(rows: Sequence[Row]) -> str:
     """Differences of test scores between six knots and the baselines, with standard errors, and times."""
-    baselines = baselines_of(rows)[:-1]
+    baselines = [name for name in baselines_of(rows) if name != SIX_KNOTS]
     table = Table(SIX_KNOTS, *(f"minus {name}" for name in baselines), "time / one fit")
     for task in distinct(rows, "task"):
         cells = [compare(rows, task, SIX_KNOTS, baseline) for baseline in baselines]

@@ -63,7 +63,7 @@ def differences(rows: Sequence[Row]) -> str:
 def overview(rows: Sequence[Row]) -> str:
     """Of each method: mean test scores minus those of the best baseline, on average and at the worst.
 
-    Over the problems on which nothing was chosen, if there are any.
+    Over the problems that were not used for development, if there are any.
     """
     names = [name for name in distinct(rows, "problem") if name not in DEVELOPMENT] or distinct(rows, "problem")
     columns = [f"{part}, {counted}" for counted in ENDINGS for part in ("mean", "lowest")]
@@ -146,7 +146,7 @@ STUDY = Study(
         "table_compiled.md": Caption("The same, if plain steps cost what they cost in a compiled loop"),
         "differences.md": Caption("Points by which methods with hypergradients are ahead of the best baseline"),
         "differences_compiled.md": Caption("The same, if plain steps cost what they cost in a compiled loop"),
-        "overview.md": Caption("Points behind the best baseline, over the problems on which nothing was chosen"),
+        "overview.md": Caption("Points behind the best baseline, over the problems not used for development"),
         "steps.md": Caption("Steps of the runs; of methods with several runs, the last one"),
         "steps_compiled.md": Caption("The same, if plain steps cost what they cost in a compiled loop"),
         "long_training.png": Caption("Test scores; pale: shorter time; crosses: plain steps compiled; triangles: far lower"),
