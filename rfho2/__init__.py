@@ -66,7 +66,7 @@ if TYPE_CHECKING:
         tune,
     )
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 
 __all__ = [
     "Best",
