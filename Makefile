@@ -2,21 +2,27 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+JOBS ?= 2
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .PHONY: test check check-all lint lock docs fuzz mutants matrix dist soak bench bench-large demo clean
 
 test: $(READY)          ## the tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	$(PYTEST) -m "not slow"
 
 check: lint test        ## what a change has to pass
 
 # In parts: a process that runs all tests grows to 12 GB, perhaps because TensorFlow keeps what XLA has compiled.
-PARTS := tests/keras_bridge tests/experiments tests/hypergradients tests/driver
+PARTS := keras_bridge experiments hypergradients driver
 check-all: lint .venv/.tools ## check, and the long grids, several processes, benchmarks' correctness, docs and notebooks
-	failed=0; for part in $(PARTS) "$(PARTS:%=--ignore=%)"; do \
-		$(BIN)/python -m pytest -n 2 --dist loadfile $$part || failed=1; \
-	done; exit $$failed
+	$(MAKE) --keep-going $(PARTS:%=all-%) all-others
+
+all-others:
+	$(PYTEST) $(PARTS:%=--ignore=tests/%)
+
+all-%:
+	$(PYTEST) tests/$*
 
 docs: .venv/.tools      ## the documentation as HTML in docs/_build; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build
@@ -30,7 +36,7 @@ fuzz: $(READY)          ## the randomised tests with fresh seeds, which are prin
 	RFHO2_FUZZ=1 $(BIN)/python -m pytest tests -k "random or projection or permutation" -rP
 
 mutants: $(READY)       ## random mistakes in the library, one at a time: the tests of its folder have to notice
-	$(BIN)/python -m tests.mutants
+	$(BIN)/python -m tests.mutants --jobs=$(JOBS)
 
 matrix:                 ## the core tests in fresh environments: oldest and newest versions, each Python that is here
 	$(PYTHON) -m tests.matrix
