@@ -280,7 +280,7 @@ def main() -> None:
     done = {row["name"]: row for row in before}
     with tempfile.TemporaryDirectory() as directory:
         free = copies(flags.jobs, Path(directory))
-        reached = recorded(Path(directory) / "0", record.with_suffix(".reached.json"))
+        reached = recorded(Path(directory) / "0", record.with_suffix(".reached.json"), flags.jobs)
 
         def run(mutant: Mutant) -> dict[str, str]:
             if mutant.name in done:

@@ -26,13 +26,13 @@ class Reached(NamedTuple):
     lines: dict[str, dict[str, list[str]]]
 
 
-def recorded(place: Path, target: Path) -> Reached:
+def recorded(place: Path, target: Path, processes: int) -> Reached:
     """Runs the quick tests of the library in a copy of the project, unless the file `target` has what they reach."""
     if not target.exists():
         print("Recording which tests reach which lines ...", flush=True)
         whole = Reached({}, {})
         with tempfile.TemporaryDirectory() as directory:
-            command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile"]
+            command = [sys.executable, "-m", "pytest", "-n", str(processes), "--dist", "loadfile"]
             command += ["-p", __name__, "-p", "no:cacheprovider"]
             environment = os.environ | {"PYTHONPATH": str(place), "TF_CPP_MIN_LOG_LEVEL": "3", FOLDER: directory}
             subprocess.run([*command, *TESTS], cwd=place, env=environment, check=True)
