@@ -182,8 +182,8 @@ def _message(changes: list[Change], growth: float) -> list[str]:
         parts.append(f"Hypergradients that are far too large are a sign of chaotic training, or of large updates. {ADVICE}")
     else:
         parts.append(
-            "Either the updates are too large (try a smaller hyper learning rate), or training is not a deterministic, "
-            "smooth function of the hypers, or the engine's approximation is poor (truncate, rf.implicit). "
-            "rf.check_hypergradient compares the hypergradient with differences."
+            "Either the updates are too large (try a smaller hyper-rate), or training is not a deterministic, smooth "
+            "function of the hypers, or the engine's approximation is poor (truncate, rf.implicit). The best hypers so far "
+            "are kept in any case. rf.check_hypergradient compares the hypergradient of an rf.Problem with differences."
         )
     return parts

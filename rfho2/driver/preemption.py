@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+NOTICE = b"\nStopping as soon as the current work is finished. Ctrl-C again stops at once.\n"
 
 
 class Terminated(SystemExit):
@@ -40,6 +42,8 @@ def noticed() -> Iterator[Callable[[], int | None]]:
         if received:
             end(number)
         received.append(number)
+        if number == signal.SIGINT:
+            os.write(2, NOTICE)  # print is not safe in a handler: it may interrupt another print
 
     before = {}
     if threading.current_thread() is threading.main_thread():

@@ -106,7 +106,7 @@ def divergence(
         else ""
     )
     return errors.DivergenceError(
-        f"{what} {advice}Try a smaller inner learning rate or an upper bound on it (rf.Box), a smaller hyper learning rate, "
+        f"{what} {advice}Try a smaller inner learning rate or an upper bound on it (rf.Box), a smaller hyper-rate, "
         f"fewer steps, or float64; look for log(0), 0/0 and sqrt at 0 in the loss, for NaN or infinity in data and hypers, "
         f"and for labels out of range. {completed}",
         iteration,

@@ -48,12 +48,12 @@ def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
         concrete = tf.function(trace, autograph=False).get_concrete_function(
             nest.map(spec, params), nest.map(spec, dict(hypers)), tf.TensorSpec([], tf.int32), streamed
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise (_explained(error, problem, params, hypers) or error) from error
     check_pure(concrete.graph, before)
 
 
-def _explained(error: KeyError | TypeError, problem: Problem, params: Nest, hypers: Hypers) -> Exception | None:
+def _explained(error: Exception, problem: Problem, params: Nest, hypers: Hypers) -> Exception | None:
     """What the user should hear instead of an error of Python or TensorFlow; None if it is clear enough, or unknown."""
     if isinstance(error, KeyError):
         names = [path for path, _ in nest.leaves_with_path(params)]
@@ -69,8 +69,17 @@ def _explained(error: KeyError | TypeError, problem: Problem, params: Nest, hype
             f"a function of the problem may have received None as its batch, because the problem has no "
             f"{' and no '.join(missing)} ({error}). Pass {missing[0]}=rf.batches.full(data)."
         )
+    if isinstance(error, ValueError):
+        arrays = {name: list(value.shape) for name, value in hypers.items() if value.shape.rank}
+        if not arrays or "must be equal" not in str(error):
+            return None
+        return ValueError(
+            f"shapes do not go together ({str(error).splitlines()[0]}). The hypers with several entries have the shapes "
+            f"{arrays}. One entry per example needs as many as there are examples, and, with minibatches, the index of each "
+            f"example in the data: tf.gather(hypers[...], index)."
+        )
     dtype = nest.flatten(params)[0].dtype.name
-    if not {"float32", "float64"} <= set(re.findall(r"float\d\d", str(error))):
+    if len({dtype, *re.findall(r"\b(?:float|u?int)\d+\b", str(error))}) < 2:
         return None
     return TypeError(
         f"the params are {dtype}, but something that is combined with them is not ({error}). Cast the data to {dtype}, or "

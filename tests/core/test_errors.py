@@ -82,6 +82,17 @@ MISTAKES = {
         lambda: run(objective=lambda w, hypers, batch: tf.reduce_sum(w * tf.ones(w.shape, tf.float64))),
         TypeError, "params are float32", "float64", "Cast the data",
     ),
+    "integer data": (
+        lambda: run(objective=lambda w, hypers, batch: tf.reduce_sum(w * tf.ones(w.shape, tf.int64))),
+        TypeError, "params are float32", "int64", "Cast the data",
+    ),
+    "hypers of another length than the data": (
+        lambda: run(
+            hypers={"lr": 0.1, "each": [0.5, 0.5, 0.5]},
+            objective=lambda w, hypers, batch: tf.reduce_sum(w) * tf.reduce_sum(hypers["each"] * tf.ones(5)),
+        ),
+        ValueError, "3 and 5", "{'each': [3]}", "tf.gather",
+    ),
     "no validation data": (
         lambda: run(objective=lambda w, hypers, batch: tf.reduce_sum(w * batch[0]), batches=rf.batches.full(W)),
         TypeError, "None as its batch", "no validation (", "Pass validation=rf.batches.full",

@@ -69,7 +69,7 @@ def test_updates_that_are_too_large_are_reported_as_such():
     loss = lambda w, h, batch: (w - 1.0) ** 2  # noqa: E731
     wave = lambda w, h, batch: tf.sin(83.0 * h["x"]) + 0.0 * w  # noqa: E731
     engine = rf.reverse(rf.Problem(rf.gradient_descent(loss, 0.1), wave, 2), jit_compile=False)
-    assert "smaller hyper learning rate" in warnings_of(engine, {"x": 0.3}, 0.2)[0][0]
+    assert "smaller hyper-rate" in warnings_of(engine, {"x": 0.3}, 0.2)[0][0]
     assert warnings_of(engine, {"x": 0.3}, 1e-3)[0] == []
 
 

@@ -73,9 +73,10 @@ def test_on_end_is_called_after_a_signal(tmp_path):
 
 
 @pytest.mark.parametrize("number", RAISED, ids=lambda n: n.name)
-def test_a_second_signal_ends_the_run_at_once(number, tmp_path):
+def test_a_second_signal_ends_the_run_at_once(number, tmp_path, capfd):
     with pytest.raises(RAISED[number]):
         run(tmp_path, callbacks=[At(2, send(number, times=2))])
+    assert ("Ctrl-C again stops at once" in capfd.readouterr().err) == (number == signal.SIGINT)
     assert numbers(tmp_path) == [1, 2]  # hyper-iteration 2 was not finished
     assert_identical(run(tmp_path), straight())
 

@@ -42,6 +42,14 @@ MISTAKES = {
     ),
     "labels that are text": (lambda: fit(tuner(), X, np.array(["cat", "dog"] * 120)), "labels such as .*'cat'.*np.unique"),
     "labels of another width": (lambda: regression(y=X[:, :2]), r"a label has shape \[2\] and an output \[1\]"),
+    "labels from 1 on": (
+        lambda: rf.tune(network(), SPARSE, (X, Y + 1), VALID, refit=False),
+        "train: the labels range from 1 to 3, but the model has 3 outputs",
+    ),
+    "a model of another library": (
+        lambda: rf.per_example_weights(np, SPARSE, TRAIN, VALID),
+        "model is module .*; pass a keras.Model",
+    ),
     "nothing to regularise": (lambda: fit(tuner(hypers=["regularization"])), "'regularization' multiplies .* has none"),
     "values by layer for one number": (
         lambda: tuner(hypers={"learning_rate": {"hidden": 0.1, "last": 0.2}}),
@@ -65,6 +73,13 @@ def test_a_mistake_is_named(mistake):
         make()
 
 
+def test_logits_where_the_loss_expects_probabilities_are_noticed():
+    with pytest.warns(UserWarning, match=r"expects probabilities, but the model's outputs range from -.*from_logits=True"):
+        rf.tune(
+            network(), "sparse_categorical_crossentropy", TRAIN, VALID, method="reverse", steps=1, iterations=1, verbose=0
+        )
+
+
 def test_values_by_layer_are_taken_in_the_order_of_the_layers():
     by_layer = tuner(hypers={"learning_rate": {"last": 0.2, "network/hidden": 0.1}}, per_layer=True)
     assert by_layer.hypers["learning_rate"].tolist() == [0.1, 0.2]
@@ -76,6 +91,7 @@ def test_tune_takes_loss_and_metrics_of_a_compiled_model_and_leaves_it_compiled(
     options = {"steps": 20, "iterations": 4, "batch_size": 12, "jit_compile": False}
     tuned = rf.tune(model, train=TRAIN, validation=VALID, method="reverse", best_by="val_accuracy", refit=False, **options)
     assert "hyper-iterations" in capsys.readouterr().err
+    assert repr(tuned).endswith(f"at hyper-iteration {tuned.result.best.iteration} of 0 to 3")
     accuracies = [row["val_accuracy"] for row in tuned.result.history]
     assert tuned.result.best.iteration == int(np.argmax(accuracies))
     assert model.evaluate(*VALID, verbose=0)[1] == pytest.approx(max(accuracies))

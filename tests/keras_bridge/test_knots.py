@@ -1,5 +1,7 @@
 """Hypers with knots: their hypergradients, and the schedules that Keras follows."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from rfho2.driver.prediction import repeats
 from rfho2.hypergradients.episodes import ParamsFunction
 from rfho2.keras_bridge.training.keras_training import make_training
 from rfho2.keras_bridge.training.knot_schedules import keras_schedules
+from rfho2.keras_bridge.tuners import offline
 from rfho2.keras_bridge.tuners.seeds import initial_weights, of_episode
 from tests.support import keras_cases as cases
 from tests.support.keras_models import SPARSE, TRAIN, VALID, network
@@ -131,6 +134,7 @@ def test_a_schedule_is_saved_loaded_and_stretched(tuned, tmp_path):
     assert loaded.optimizer.momentum == pytest.approx(float(momentum(39)), rel=1e-5)
     assert float(loaded.optimizer.learning_rate) == pytest.approx(float(long(40)), rel=1e-5)
     again = rf.KnotSchedule([1.0, 0.1], 11, COSINE).stretched(21)
+    assert repr(again) == "KnotSchedule([1, 0.1], steps=21)"
     assert again.from_config(again.get_config()).get_config() == again.get_config()
     assert float(again(10)) == pytest.approx(10**-0.5 * float(COSINE(5)), rel=1e-5)
 
@@ -152,6 +156,14 @@ def test_seeds_are_initial_weights_and_orders():
 
 
 @pytest.mark.slow
+def test_a_resumed_call_may_choose_another_method_for_several_seeds(monkeypatch, tmp_path):
+    for k, build in enumerate((rf.forward, rf.reverse), start=1):
+        chosen = types.SimpleNamespace(chosen=types.SimpleNamespace(build=build))
+        monkeypatch.setattr(offline, "plan", lambda *args, chosen=chosen: chosen)
+        tuned = tune(method="auto", seeds=2, iterations=k, checkpoint_dir=tmp_path, refit=False)
+        assert [row["iteration"] for row in tuned.result.history] == [*range(k)]
+
+
 def test_the_method_is_chosen_for_several_seeds():
     tuned = tune(method="auto", schedule={"learning_rate": 3}, seeds=2, optimizer="adam")
     assert tuned.result.history[-1]["value"] < tuned.result.history[0]["value"]
@@ -176,8 +188,9 @@ def test_schedules_and_seeds_that_cannot_be_are_refused():
         ({"schedule": {"learning_rate": 1}}, r"schedule\['learning_rate'\] is 1; it has to be an integer, at least 2"),
         ({"hypers": ["weight_decay"], "schedule": {"weight_decay": 3}, "optimizer": "adam"}, "a penalty in the loss"),
         ({"seeds": 0}, "seeds is 0"),
+        ({"schedule": 6}, "schedule is 6; pass a dict"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((TypeError, ValueError), match=message):
             tune(**options)
     own = Own(3)
     own(TRAIN[0][:2])

@@ -9,8 +9,10 @@ import keras
 from rfho2.keras_bridge.wrapping.pure_model import Params
 
 
-def refuse_overrides(model: keras.Model) -> None:
-    """Refuses a model with a custom training step, which rfho2 would not follow."""
+def check_kind(model: keras.Model) -> None:
+    """Refuses what is not a Keras model, and a model with a custom training step, which rfho2 would not follow."""
+    if not isinstance(model, keras.Model):
+        raise TypeError(f"model is {type(model).__name__} {model!r:.80}; pass a keras.Model.")
     for name in ("train_step", "compute_loss"):
         if getattr(type(model), name) is not getattr(keras.Model, name):
             raise ValueError(

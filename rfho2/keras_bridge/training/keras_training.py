@@ -18,7 +18,7 @@ from rfho2.dynamics.base import Dynamics, Loss, OwnGradient, Setting, gradient
 from rfho2.dynamics.clipping import clipped
 from rfho2.dynamics.decay import with_decay
 from rfho2.dynamics.knots import with_knots
-from rfho2.keras_bridge.training.keras_facts import compiled_loss_weights, layers_of, refuse_overrides
+from rfho2.keras_bridge.training.keras_facts import check_kind, compiled_loss_weights, layers_of
 from rfho2.keras_bridge.training.losses import Losses, losses
 from rfho2.keras_bridge.training.optimizers import Optimizer, resolve_optimizer, to_keras
 from rfho2.keras_bridge.training.schedules import peak, value_at
@@ -206,7 +206,7 @@ def make_training(
     steps: int = 0,
 ) -> KerasTraining:
     """Builds the training from the user's arguments; `checks.check_training` checks it on data."""
-    refuse_overrides(model)
+    check_kind(model)
     chosen = resolve_optimizer(optimizer, model)
     pure = from_keras(model, batch_norm=batch_norm, check=False)
     separate = separate_hypers(per_layer, hypers)

@@ -53,6 +53,9 @@ class KnotSchedule(Schedule):
         self.knots, self.steps = _checked_knots("learning_rate", knots), errors.check_count("steps", steps)
         self.schedule, self.schedule_steps, self.name = schedule, int(schedule_steps or steps), name
 
+    def __repr__(self) -> str:
+        return f"KnotSchedule([{', '.join(f'{knot:.4g}' for knot in self.knots)}], steps={self.steps})"
+
     def __call__(self, step: Any) -> tf.Tensor:
         """The rate of a step."""
         rate = _value("learning_rate", self.knots, step, self.steps)

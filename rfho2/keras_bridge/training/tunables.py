@@ -261,5 +261,9 @@ def _start(name: str, initial: Any, low: float, high: float, labels: Sequence[st
         return np.broadcast_to(value, [len(labels)] if labels else []).copy()
     except ValueError:
         each = f", or per_layer=['{name}'] with one for each layer that has weights" if name in PER_LAYER else ""
-        expected = f"one number, or {len(labels)} numbers, for {', '.join(labels)}" if labels else f"one number{each}"
+        expected = (
+            f"one number, or {len(labels)} numbers, for {', '.join(labels)}"
+            if labels
+            else f"one number{each} (a range is ranges=...)"
+        )
         raise ValueError(f"hyper '{name}' has shape {list(value.shape)}; pass {expected}.") from None

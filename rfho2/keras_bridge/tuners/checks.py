@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from rfho2.core import nest
 from rfho2.core.types import Nest
+from rfho2.core.warn import warn
 from rfho2.keras_bridge.training.keras_training import ANY_SEED, KerasTraining, current_params, losses_of
-from rfho2.keras_bridge.training.losses import ELEMENTWISE, ONE_HOT, SPARSE, Losses, OutputLoss
+from rfho2.keras_bridge.training.losses import BINARY, ELEMENTWISE, ONE_HOT, SPARSE, Losses, OutputLoss
 from rfho2.keras_bridge.tuners.epochs import EVALUATED, evaluate
 from rfho2.keras_bridge.wrapping.model import EXAMPLES, Params, check_derivatives
 
@@ -44,6 +45,7 @@ def check_training(
             f"hyper 'regularization' multiplies the layers' regularisers, but model '{model.name}' has none. Build layers "
             f"with kernel_regularizer='l2', or tune 'weight_decay'."
         )
+    _check_probabilities(training.loss, outputs)
     for y, name in ((examples[1], names[0]), (labels, names[1])):
         if y is not None:
             check_labels(training.loss, y, outputs, name)
@@ -116,6 +118,19 @@ def check_labels(loss: Losses, labels: Nest, outputs: Nest, argument: str = "y")
     leaves = nest.flatten(outputs)
     for one, y, out in zip(loss.per_output(len(leaves)), loss.arranged(labels, outputs), leaves, strict=True):
         _check_output_labels(one, np.asarray(y), out, argument)
+
+
+def _check_probabilities(loss: Losses, outputs: Nest) -> None:
+    """Warns of logits where a loss expects probabilities, because Keras clips them without a word."""
+    leaves = nest.flatten(outputs)
+    for one, out in zip(loss.per_output(len(leaves)), leaves, strict=True):
+        least, largest = float(tf.reduce_min(out)), float(tf.reduce_max(out))
+        if one.name in SPARSE | ONE_HOT | BINARY and not one.from_logits and (least < 0 or largest > 1.001):
+            last = "sigmoid" if one.name in BINARY else "softmax"
+            warn(
+                f"loss {one.name} expects probabilities, but the model's outputs range from {least:.3g} to {largest:.3g}. "
+                f"Pass the loss with from_logits=True, or end the model with a {last}."
+            )
 
 
 def _check_output_labels(loss: OutputLoss, y: np.ndarray, outputs: tf.Tensor, argument: str) -> None:

@@ -18,6 +18,7 @@ from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.driver.projected_adam import projected_adam
 from rfho2.hypergradients.reverse import reverse
 from rfho2.keras_bridge.data import sources
+from rfho2.keras_bridge.training.keras_facts import check_kind
 from rfho2.keras_bridge.training.keras_training import make_training
 from rfho2.keras_bridge.training.optimizers import resolve_optimizer
 from rfho2.keras_bridge.tuners.checks import check_training
@@ -115,6 +116,7 @@ def per_example_weights(
     examples, held_out = sources.in_memory(train, "train"), sources.in_memory(validation, "validation")
     if len(examples) == 3:
         raise ValueError("train has sample weights, but the weights are to be learned; pass a pair of arrays (x, y).")
+    check_kind(model)
     chosen = resolve_optimizer(optimizer, model)
     trained_by = chosen._replace(settings={**chosen.settings, "learning_rate": learning_rate})
     training = make_training(model, loss, (), trained_by, False, None, batch_norm)

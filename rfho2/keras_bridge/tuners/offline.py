@@ -74,7 +74,8 @@ class Tuned(NamedTuple):
         best = self.result.history[k]
         scores = {name: v for name, v in best.items() if name.startswith("val_")} or {"val_loss": best["value"]}
         measured = ", ".join(f"{name} {score:.6g}" for name, score in scores.items())
-        return f"Tuned '{self.model.name}': {'; '.join(hypers)}; {measured} at hyper-iteration {k}"
+        last = len(self.result.history) - 1
+        return f"Tuned '{self.model.name}': {'; '.join(hypers)}; {measured} at hyper-iteration {k} of 0 to {last}"
 
 
 def tune(
@@ -117,7 +118,7 @@ def tune(
       train, validation: arrays (x, y) or (x, y, sample_weight), or finite datasets of such batches, which are read into
         memory.
       method: "reverse" (many hypers), "forward" (few hypers, long training), or "auto", which measures both and chooses.
-      steps: T, the length of each training.
+      steps: T, the length of each training, in batches: epochs * (examples // batch_size).
       batch_size: of each training batch.
       iterations: number of hyper-iterations. Each is one training, which in reverse mode takes about 3 times as long as a
         plain one.
@@ -167,13 +168,14 @@ def tune(
             f"which Keras cannot schedule. Use AdamW, or build the optimizer with weight_decay=1e-4."
         )
     compile_with(model, training, optimizer, loss, metrics)
-    check_metrics(model, held_out)
+    stages, whole = Stages(bool(verbose)), held_out
     parts = divided(model)
     if parts is not None and parts.fits(len(nest.flatten(examples)[0])):
-        with Stages(bool(verbose))(parts.told):
+        with stages(parts.told):
             examples, held_out = ((parts.of_arrays(data[0]), *data[1:]) for data in (examples, held_out))
         training = training._replace(model=from_keras(parts.head, batch_norm=batch_norm, check=False))
     check_training(model, training, examples, held_out[1], check, ("train", "validation"))
+    check_metrics(model, whole)
     tunables, params = training.tunables, training.model.params
 
     validation_batches = seeded_validation(training, batches.full(held_out), seed + 3)
@@ -196,6 +198,8 @@ def tune(
     def make(problem: Problem) -> MethodEngine:
         return (forward if method == "forward" else reverse)(problem, jit_compile=jit_compile)
 
+    if method == "auto":
+        stages.say("Comparing reverse and forward mode first; method='reverse' or 'forward' saves that time.")
     start: Any = params
     if seeds == 1:
         engine = auto(problem(usual_order), memory) if method == "auto" else make(problem(usual_order))
@@ -204,6 +208,9 @@ def tune(
             make = plan(problem(usual_order), params, starting_hypers, memory).chosen.build
         start, orders = of_episode(initial_weights(model, params, seeds, seed), usual_order, steps)
         engine = average(make(problem(orders)), seeds)
+        if method == "auto":  # measured times decide, so a resumed call may choose another method, as `auto` may
+            chosen = {"method": "auto", "memory": memory}
+            engine = MethodEngine(engine.problem, {**engine.settings, "engine": chosen}, engine.make, afresh=True)
     driver = HyperOptimizer(
         engine,
         hyper_update(tunables, hyper_rate),
@@ -218,7 +225,8 @@ def tune(
         state = result.best.state
         if refit:
             both = nest.map(lambda a, b: np.concatenate([a, b]), examples, held_out)
-            state = Compiled(problem(order(both)).train, jit_compile)(params, result.best.hypers)
+            with stages("Training with the best hypers, on all examples"):
+                state = Compiled(problem(order(both)).train, jit_compile)(params, result.best.hypers)
         training.model.assign(training.dynamics().params(state), examples[0])
         best = {name: value.numpy() for name, value in tunables.to_user(result.best.hypers).items()}
         last = {name: value[-1] if name in knots else value for name, value in best.items()}
@@ -242,6 +250,8 @@ def _checked_schedule(
     schedule: Mapping[str, int] | None, hypers: Sequence[str] | Mapping[str, Any], per_layer: bool | str | Sequence[str]
 ) -> dict[str, int]:
     """The number of knots of each hyper that has them."""
+    if not isinstance(schedule, Mapping | None):
+        raise TypeError(f"schedule is {schedule!r:.80}; pass a dict, such as {{'learning_rate': 6}}.")
     names, can_change = [hypers] if isinstance(hypers, str) else list(hypers), ("learning_rate", *SETTINGS)
     for name, count in (schedule or {}).items():
         if name not in names:
