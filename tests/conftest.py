@@ -6,6 +6,7 @@ import importlib
 import os
 import resource
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -19,11 +20,13 @@ SECONDS: collections.Counter[str] = collections.Counter()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Settings of TensorFlow.
+    """Settings of Python and TensorFlow.
 
-    On a GPU: memory as it is needed, for several processes, and products as exact as NumPy's. For the quick tests: no
-    optimisation of graphs, which takes time and which `make check-all` has.
+    Ctrl-C is received in background jobs, too, where a shell has it ignored. On a GPU: memory as it is needed, for several
+    processes, and products as exact as NumPy's. For the quick tests: no optimisation of graphs, which takes time and which
+    `make check-all` has.
     """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if shutil.which("nvidia-smi"):
         os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
         importlib.import_module("tensorflow").config.experimental.enable_tensor_float_32_execution(False)

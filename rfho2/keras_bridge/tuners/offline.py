@@ -146,7 +146,7 @@ def tune(
     >>> y = x @ np.array([1.0, -2.0, 0.5], "float32")
     >>> model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
     >>> tuned = rf.tune(model, "mse", (x[:60], y[:60]), (x[60:], y[60:]), {"learning_rate": 1e-3}, "reverse",
-    ...                 steps=20, iterations=5, jit_compile=False)
+    ...                 steps=20, iterations=5, jit_compile=False, verbose=0)
     >>> tuned.result.best.value < tuned.result.history[0]["value"]
     True
     """
