@@ -150,7 +150,8 @@ def peak_memory(case: type[Case], steps: int, name: str) -> int:
 def peak_memory_in_fresh_process(case: str, steps: int, name: str, frameworks: Sequence[str] = tuple(FRAMEWORKS)) -> int:
     """`peak_memory` of a case in a child process, which needs no other frameworks than these."""
     flags = [f"--cases={case}", f"--steps={steps}", f"--peak_of={name}", *(f"--frameworks={one}" for one in frameworks)]
-    return int(processes.last_line("peer_benchmark", *flags))
+    with tempfile.TemporaryDirectory() as unused:  # this process holds the lock of its own --output_dir
+        return int(processes.last_line("peer_benchmark", *flags, f"--output_dir={unused}"))
 
 
 def contestants(case: Case, frameworks: Sequence[str] = tuple(FRAMEWORKS)) -> dict[str, Callable[[], Hypergradient]]:

@@ -131,14 +131,14 @@ def block_descent(
 
     After the step in A, the gradient in L is L - A' G A / 2: `tolerance` bounds its norm relative to that of L.
     """
-    eigen = np.linalg.eigh(gram)
+    values, vectors = np.linalg.eigh(gram)
     kernel = np.zeros((targets.shape[1],) * 2)
     for _ in range(iterations):
-        a = coefficient_step(eigen, targets, strength, kernel)
+        a = coefficient_step((values, vectors), targets, strength, kernel)
         if np.linalg.norm(kernel - _symmetric(a.T @ gram @ a) / 2) <= tolerance * np.linalg.norm(kernel):
             break
         kernel = kernel_step(gram, targets, strength, a, kernel)
-    return coefficient_step(eigen, targets, strength, kernel), kernel
+    return coefficient_step((values, vectors), targets, strength, kernel), kernel
 
 
 def coefficient_step(

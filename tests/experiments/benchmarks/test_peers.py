@@ -1,6 +1,8 @@
 """The comparison with other frameworks: what counts as equal, the table, the files, and the memory."""
 
 import json
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,6 +101,17 @@ class Hoarder:
 @pytest.mark.skipif(not memory.CLEAR_REFS.exists(), reason="Linux only")
 def test_the_peak_is_that_of_the_call():
     assert 240 * 2**20 < peers.peak_memory(Hoarder, 10, "rfho2") < 280 * 2**20
+
+
+def test_a_fresh_process_does_not_wait_for_the_directory_of_this_one(monkeypatch):
+    def last_line(name, *flags):
+        (place,) = [flag.partition("=")[2] for flag in flags if flag.startswith("--output_dir=")]
+        assert Path(place).is_dir()
+        assert not Path(place).samefile(tempfile.gettempdir())
+        return "7"
+
+    monkeypatch.setattr(peers.processes, "last_line", last_line)
+    assert peers.peak_memory_in_fresh_process("mlp_reverse", 30, "rfho2") == 7
 
 
 @pytest.mark.slow
