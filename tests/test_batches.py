@@ -294,6 +294,10 @@ def test_cached_gives_the_batches_of_the_dataset_and_begins_again(mode):
         tf.nest.map_structure(np.testing.assert_array_equal, batch, right[t % 4])
 
 
+def test_cached_takes_a_single_batch():
+    assert rf.batches.cached(tf.data.Dataset.range(2).batch(2), steps=1)(tf.constant(5)).numpy().tolist() == [0, 1]
+
+
 def test_cached_reads_the_dataset_once():
     dataset = tf.data.Dataset.range(8).shuffle(8).batch(2)  # another order at each reading
     batches = rf.batches.cached(dataset, steps=4)

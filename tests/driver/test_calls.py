@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import rfho2 as rf
 from rfho2.core import devices
-from rfho2.driver import calls
+from rfho2.driver import calls, iteration
 from tests.support import checkpoints, family
 from tests.support.checkpoints import HYPERS, PARAMS, assert_identical, problem
 from tests.support.tuning import same_bits, visit
@@ -74,6 +74,10 @@ def test_the_same_under_xla(name):
     one_by_one = run(name, 1, jit_compile=True)
     assert_identical(run(name, 5, jit_compile=True), one_by_one)
     assert engine(name, True).jit_compiled
+
+
+def test_the_memory_for_hypers_and_hypergradients_limits_a_call():
+    assert [iteration.most({"h": tf.zeros([size])}) for size in (1, 2**15, 2**25)] == [64, 16, 1]
 
 
 def test_runs_resume_bit_identically_with_another_number_in_a_call(tmp_path):

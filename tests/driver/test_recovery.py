@@ -156,7 +156,7 @@ def test_the_limit_depends_on_the_history():
 def test_a_value_at_the_limit_is_accepted():
     value = run(tuner(on_divergence="raise"), 1).best.value
     assert run(tuner(on_divergence="raise", limit=lambda history: value), 1).best.value == value
-    with pytest.raises(rf.DivergenceError, match="exceeds the limit"):
+    with pytest.raises(rf.DivergenceError, match=r"^(?!.*backward pass).*exceeds the limit"):
         run(tuner(on_divergence="raise", limit=lambda history: 0.99 * value), 1)
 
 

@@ -153,6 +153,9 @@ def test_seeds_are_initial_weights_and_orders():
     problem = rf.Problem(rf.gradient_descent(lambda w, hypers, x: w, "r"), lambda w, hypers, x: w, 10, batch)
     carried = ParamsFunction(params, tf.float32)
     assert [repeats(rf.average(rf.reverse(problem), n), carried) for n in (2, 3, 6)] == [False, True, True]
+    params, _ = of_episode(starts[:2], lambda t: t, steps=10)
+    alone = rf.Problem(problem.dynamics, problem.objective, 10)
+    assert not repeats(rf.reverse(alone), ParamsFunction(params, tf.float32))
 
 
 @pytest.mark.slow

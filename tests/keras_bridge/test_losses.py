@@ -52,6 +52,12 @@ def test_label_smoothing_is_that_of_keras(kind, from_logits):
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
+def test_labels_of_sequences_are_smoothed():
+    loss, smoothing = losses(keras.losses.SparseCategoricalCrossentropy(from_logits=True)), tf.constant(0.2)
+    sequences = loss(LABELS.reshape(2, 3), tf.reshape(LOGITS, [2, 3, 3]), smoothing=smoothing)
+    np.testing.assert_allclose(sequences, loss(LABELS, LOGITS, smoothing=smoothing), rtol=1e-6)
+
+
 def mixed(entropy):
     """The derivative, with respect to the smoothing of the labels, of the gradient with respect to the logits."""
     logits, smoothing = tf.cast(LOGITS, tf.float64), tf.constant(0.1, tf.float64)
@@ -103,7 +109,8 @@ def test_a_dict_of_losses_is_matched_to_the_outputs_by_name():
 def test_labels_without_the_last_axis_do_not_broadcast():
     y, out = tf.constant([1.0, 2.0, 3.0]), tf.constant([[1.0], [2.0], [4.0]])
     for loss in ("mse", lambda y, out: tf.square(y - out)):
-        assert float(losses(loss)(y, out)) == pytest.approx(1 / 3)
+        for labels in (y, y[:, None]):
+            assert float(losses(loss)(labels, out)) == pytest.approx(1 / 3)
 
 
 def test_half_precision_outputs_are_evaluated_in_float32():

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
-from rfho2.keras_bridge.training.keras_training import make_training
+from rfho2.keras_bridge.training.keras_training import _decays, make_training
 from rfho2.keras_bridge.training.tunables import OPTIMIZERS, TUNABLES
 from tests.support.keras_models import SPARSE, TRAIN, VALID, consecutive, fit, network, tuner
 from tests.support.problems import assert_agree, differences, response
@@ -19,6 +19,12 @@ from tests.support.problems import assert_agree, differences, response
 def test_every_optimiser_tunes_weight_decay(optimizer):
     history = fit(tuner(hypers=("learning_rate", "weight_decay"), optimizer=optimizer), epochs=1)
     assert history.history["weight_decay"][0] != pytest.approx(TUNABLES["weight_decay"].start, rel=1e-4)
+
+
+def test_weight_decay_applies_to_matrices_that_are_not_biases():
+    names = ("dense/kernel", "dense/bias", "matrix", "bias/embeddings")
+    assert [_decays(name, tf.zeros([2, 2])) for name in names] == [True, False, True, True]
+    assert not _decays("norm/gamma", tf.zeros([2]))
 
 
 @pytest.mark.slow

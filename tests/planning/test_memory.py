@@ -25,6 +25,15 @@ print(memory._status("VmRSS") - before)
 """
 
 
+@pytest.mark.parametrize("error", [AttributeError, OSError, TypeError])
+def test_other_allocators_are_not_told_to_keep_memory(error, monkeypatch):
+    def fails(name):
+        raise error
+
+    monkeypatch.setattr(memory.ctypes, "CDLL", fails)
+    assert memory.keep_freed() is False
+
+
 @pytest.mark.skipif(not memory.CLEAR_REFS.exists(), reason="resident memory can be read on Linux only")
 @pytest.mark.parametrize(("mode", "left"), [("keep", 1e8), ("default", 0.0)])
 def test_freed_memory_is_kept_if_requested(mode, left):

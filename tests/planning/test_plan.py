@@ -58,6 +58,7 @@ def test_forward_mode_is_left_out_where_it_fails(measured, monkeypatch):
     p, params, hypers = problem(3)
     planned = rf.plan(p, params, hypers, memory="1MB")
     assert {choice.method for choice in planned.choices} == {"reverse"}
+    assert planned.measured["push-forward"] == 0
     assert str(planned).endswith(" rf.forward(problem) is left out, because it fails: accumulators do not follow loops")
 
 

@@ -33,10 +33,13 @@ def test_the_bytes_that_reverse_keeps_are_the_slope_of_two_runs_and_at_most_the_
 
 
 def test_bytes_that_are_too_few_to_measure_count_as_the_whole_state(monkeypatch):
-    reported = iter((0, 1000))
+    reported = iter((0, 0, 1000))
     monkeypatch.setattr(timing, "added", lambda _: next(reported))
     monkeypatch.setattr(timing, "_best", lambda _: 1.0)
-    assert timing.time_reverse(problem(72)[0], None, None, 1e-6, 72, state=24).state_bytes == 24
+    p, params, hypers = problem(72)
+    assert timing.time_reverse(p, None, None, 1e-6, 72, state=24).state_bytes == 24
+    params, hypers = rf.reverse(p).validated(params, hypers)
+    assert timing.time_windows(p, params, hypers, 1e-6, 72, state=24).state_bytes == 24
 
 
 def planned_columns(m, monkeypatch):
