@@ -20,7 +20,7 @@ from experiments.learning_to_learn import model
 from experiments.learning_to_learn.tasks import Family
 from rfho2.core.types import Hypers, Nest
 from rfho2.hypergradients.engine import Engine
-from rfho2.planning import memory
+from rfho2.planning import peaks
 
 SINGLE, SEQUENTIAL, TOGETHER = MODES = ("one episode", "one after the other", "together")
 COMPILERS = {"graph": False, "XLA": True}
@@ -96,10 +96,9 @@ def peak_memory(name: str, compiler: str, mode: str, config: Config) -> int:
     small()
     large()
     small()
-    before = memory.now()
-    memory.reset_peak()
+    since = peaks.watch()
     large()
-    return memory.peak() - before
+    return since()
 
 
 def run(config: Config) -> list[Row]:

@@ -25,7 +25,7 @@ from experiments.common.config import setting
 from experiments.data_hyper_cleaning import experiment as cleaning
 from experiments.task_interactions import models as multitask
 from rfho2.core.types import Nest
-from rfho2.planning import memory
+from rfho2.planning import peaks
 
 BUDGET = 60.0  # seconds that a measurement may take; choices predicted to take longer are left out
 SHORT, LONG = 300, 20_000  # steps that `--long` compares
@@ -83,10 +83,9 @@ def measure(name: str, method: str, settings: dict[str, int], steps: int | None 
     make: Callable[..., rf.Engine] = rf.reverse if method == "reverse" else rf.forward
     call = functools.partial(make(case.problem, **settings), case.params, case.hypers)
     call()
-    before = memory.now()
-    memory.reset_peak()
+    since = peaks.watch()
     seconds = timing.best_times({name: call}, rounds=1 if steps else 2, warm_up=False)[name]
-    return {"seconds": seconds, "bytes": memory.peak() - before}
+    return {"seconds": seconds, "bytes": since()}
 
 
 def in_fresh_process(**arguments: Any) -> dict[str, Any]:

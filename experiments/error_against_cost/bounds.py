@@ -22,7 +22,7 @@ from experiments.common import networks, timing
 from experiments.error_against_cost import problems
 from experiments.error_against_cost.tasks import Row
 from rfho2.core.types import Hypers, Nest
-from rfho2.planning import memory
+from rfho2.planning import peaks
 
 STEPS = 100  # T of the comparison of times
 EXAMPLES = 100  # of the network
@@ -76,9 +76,9 @@ def measure_memory(hidden: int, steps: int | None) -> Row:
     call = train if steps is None else rf.implicit(problem, iterations=10)
     warnings.simplefilter("ignore")  # a network is not at a solution, which does not matter for memory
     call(params, hypers)
-    before = memory.now()
-    memory.reset_peak()
+    since = peaks.watch()
     call(params, hypers)
+    peak = since()
     weights = sum(int(tf.size(leaf)) for leaf in tf.nest.flatten(params))
     what = "plain step" if steps is None else "implicit"
-    return {"memory": what, "steps": steps, "state_bytes": 4 * weights, "peak_bytes": memory.peak() - before}
+    return {"memory": what, "steps": steps, "state_bytes": 4 * weights, "peak_bytes": peak}

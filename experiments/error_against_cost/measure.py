@@ -20,7 +20,7 @@ import rfho2 as rf
 from experiments.common import timing
 from experiments.error_against_cost import hypertorch_peer, jaxopt_peer, problems
 from experiments.error_against_cost.tasks import Config, Row, Task, case_of, checkpoints, omitted, tasks
-from rfho2.planning import memory
+from rfho2.planning import peaks
 
 MOST_ROUNDS = 50
 Call = Callable[[], np.ndarray]
@@ -85,10 +85,9 @@ def measure(task: Task, build: Builder, reference: problems.Reference, rounds: i
     """The row of one task."""
     call = build(task)
     error = reference.error(call())
-    before = memory.now()
-    memory.reset_peak()
+    since = peaks.watch()
     seconds = best_seconds(call, rounds)
-    return {**task.key, "error": error, "seconds": seconds, "peak_bytes": memory.peak() - before, "missing": None}
+    return {**task.key, "error": error, "seconds": seconds, "peak_bytes": since(), "missing": None}
 
 
 def best_seconds(call: Call, rounds: int) -> float:

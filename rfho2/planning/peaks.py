@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from rfho2.core import devices
 from rfho2.planning import memory
 
-GPU = "GPU:0"
+GPU, CPU = "GPU:0", "CPU:0"
+
+
+class Meter(NamedTuple):
+    """`reset` restarts a measurement and returns the bytes in use, `peak` the largest number since then."""
+
+    reset: Callable[[], int]
+    peak: Callable[[], int]
+
+
+RESIDENT = Meter(memory.reset_peak, memory.peak)
+
+
+def allocator(device: str) -> Meter:
+    """What TensorFlow's allocator counts."""
+
+    def reset() -> int:
+        tf.config.experimental.reset_memory_stats(device)
+        return int(tf.config.experimental.get_memory_info(device)["current"])
+
+    return Meter(reset, lambda: int(tf.config.experimental.get_memory_info(device)["peak"]))
 
 
 def free() -> float:
@@ -27,26 +48,22 @@ def _free_on_gpu() -> float:
 
 
 def added(function: Callable[[], Any]) -> int:
-    """Bytes that a call adds at its peak, without the graph and the code, which an earlier call has created.
+    """Bytes that a call adds at its peak, without the graph and the code, which an earlier call has created."""
+    function()
+    since = watch()
+    function()
+    return since()
 
-    0 if the system does not report them.
+
+def watch() -> Callable[[], int]:
+    """Starts to measure; returns a function that gives the bytes added at the peak since then.
+
+    On a CPU, they are the larger of the resident bytes and of those that TensorFlow's allocator counts. On x86, it is the
+    allocator of oneDNN, which keeps what it has freed: a second call adds no resident bytes. Others do not count. The answer
+    is 0 if neither can be measured.
     """
-    try:
-        function()
-        before = _reset()
-        function()
-        return _peak() - before
-    except (OSError, StopIteration):
-        return 0
-
-
-def _reset() -> int:
-    """Restarts the measurement; returns the bytes in use."""
-    if not devices.gpu():
-        return memory.reset_peak()
-    tf.config.experimental.reset_memory_stats(GPU)
-    return int(tf.config.experimental.get_memory_info(GPU)["current"])
-
-
-def _peak() -> int:
-    return int(tf.config.experimental.get_memory_info(GPU)["peak"]) if devices.gpu() else memory.peak()
+    begun = []
+    for meter in [allocator(GPU)] if devices.gpu() else [RESIDENT, allocator(CPU)]:
+        with contextlib.suppress(OSError, StopIteration, ValueError):
+            begun.append((meter, meter.reset()))
+    return lambda: max((meter.peak() - before for meter, before in begun), default=0)
