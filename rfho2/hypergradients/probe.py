@@ -49,7 +49,10 @@ def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
             nest.map(spec, params), nest.map(spec, dict(hypers)), tf.TensorSpec([], tf.int32), streamed
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise (_explained(error, problem, params, hypers) or error) from error
+        explained = _explained(error, problem, params, hypers)
+        if explained is None:
+            raise
+        raise explained from error
     check_pure(concrete.graph, before)
 
 
@@ -70,16 +73,19 @@ def _explained(error: Exception, problem: Problem, params: Nest, hypers: Hypers)
             f"{' and no '.join(missing)} ({error}). Pass {missing[0]}=rf.batches.full(data)."
         )
     if isinstance(error, ValueError):
-        arrays = {name: list(value.shape) for name, value in hypers.items() if value.shape.rank}
-        if not arrays or "must be equal" not in str(error):
+        unequal = re.search(r"must be equal, but are (\d+) and (\d+)", str(error))
+        sizes = set(map(int, unequal.groups())) if unequal else set()
+        shapes = {name: list(value.shape) for name, value in hypers.items() if sizes & set(value.shape)}
+        if not shapes:
             return None
         return ValueError(
-            f"shapes do not go together ({str(error).splitlines()[0]}). The hypers with several entries have the shapes "
-            f"{arrays}. One entry per example needs as many as there are examples, and, with minibatches, the index of each "
-            f"example in the data: tf.gather(hypers[...], index)."
+            f"shapes do not go together ({str(error).splitlines()[0]}). Hypers have the shapes {shapes}. One entry per "
+            f"example needs as many as there are examples, and, with minibatches, the index of each example in the data: "
+            f"tf.gather(hypers[...], index)."
         )
     dtype = nest.flatten(params)[0].dtype.name
-    if len({dtype, *re.findall(r"\b(?:float|u?int)\d+\b", str(error))}) < 2:
+    found = set(re.findall(r"\b(?:float|u?int)\d+\b", str(error)))
+    if not ({"float32", "float64"} <= found or (dtype in found and "does not match type" in str(error))):
         return None
     return TypeError(
         f"the params are {dtype}, but something that is combined with them is not ({error}). Cast the data to {dtype}, or "

@@ -124,8 +124,10 @@ def _check_probabilities(loss: Losses, outputs: Nest) -> None:
     """Warns of logits where a loss expects probabilities, because Keras clips them without a word."""
     leaves = nest.flatten(outputs)
     for one, out in zip(loss.per_output(len(leaves)), leaves, strict=True):
+        if one.from_logits or one.name not in SPARSE | ONE_HOT | BINARY:
+            continue
         least, largest = float(tf.reduce_min(out)), float(tf.reduce_max(out))
-        if one.name in SPARSE | ONE_HOT | BINARY and not one.from_logits and (least < 0 or largest > 1.001):
+        if least < 0 or largest > 1.001:
             last = "sigmoid" if one.name in BINARY else "softmax"
             warn(
                 f"loss {one.name} expects probabilities, but the model's outputs range from {least:.3g} to {largest:.3g}. "
