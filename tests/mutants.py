@@ -22,7 +22,6 @@ import os
 import queue
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -266,7 +265,6 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="only print the mutants")
     parser.add_argument("--output_dir", type=Path, default=ROOT / "results" / "mutants")
     flags = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored, by the tests as well
     mutants = [m for f in flags.folders for m in drawn(f, flags.number or FOLDERS[f][0], flags.seed)]
     if flags.list:
         return print("\n".join(mutant.name for mutant in mutants))

@@ -55,7 +55,7 @@ def real_time(
       plain steps, and Z takes m states of memory. A hypergradient looks back to the start of the training.
     - `mode="reverse"` saves the states of a hyper-batch and carries the adjoint back through them. For any number of
       hypers, such as a weight for each example, and for loops, such as those of recurrent layers, which forward mode
-      follows for at most four hypers and without XLA: a step costs about 3.2 plain steps, and memory is for `hyper_batch`
+      follows for at most four hypers and without XLA: a step costs 3 to 4 plain steps, and memory is for `hyper_batch`
       states. A hypergradient looks back one hyper-batch.
     - `discount=0`, in either mode, differentiates only the last step of each hyper-batch: hypergradient descent. It is
       cheap, for any number of hypers, and short-sighted.

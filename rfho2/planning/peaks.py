@@ -58,9 +58,9 @@ def added(function: Callable[[], Any]) -> int:
 def watch() -> Callable[[], int]:
     """Starts to measure; returns a function that gives the bytes added at the peak since then.
 
-    On a CPU, they are the larger of the resident bytes and of those that TensorFlow's allocator counts. On x86, it is the
-    allocator of oneDNN, which keeps what it has freed: a second call adds no resident bytes. Others do not count. The answer
-    is 0 if neither can be measured.
+    On a CPU, they are the larger of the resident bytes and of those that TensorFlow's allocator counts. On x86, TensorFlow
+    uses oneDNN's allocator, which keeps freed memory, so that a second call adds no resident bytes; other allocators do not
+    count. The answer is 0 if neither can be measured.
     """
     begun = []
     for meter in [allocator(GPU)] if devices.gpu() else [RESIDENT, allocator(CPU)]:

@@ -259,6 +259,5 @@ SCENARIOS = {
 }
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
     rf.distribute.initialize(devices=int(os.environ.get("DEVICES", 1)))
     SCENARIOS[sys.argv[1]](rf.distribute.mesh(), *sys.argv[2:])

@@ -20,14 +20,6 @@ RAISED = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: preemption.Terminate
 NOBODY = 65534
 
 
-@pytest.fixture(autouse=True)
-def listening():
-    """Background jobs ignore Ctrl-C; these tests need to receive it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def send(number, times=1):
     def action():
         for _ in range(times):
@@ -104,8 +96,11 @@ def test_runs_outside_the_main_thread_are_unaffected(tmp_path):
 
 
 def test_an_ignored_signal_stays_ignored(tmp_path):
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as nohup and background jobs do
-    assert_identical(run(tmp_path, callbacks=[At(2, send(signal.SIGINT))]), straight())
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as nohup and background jobs do
+    try:
+        assert_identical(run(tmp_path, callbacks=[At(2, send(signal.SIGINT))]), straight())
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # Disks

@@ -94,8 +94,8 @@ def per_example_weights(
       validation: the same, or a finite dataset of batches, with trusted labels; hundreds of examples, better thousands.
       steps, batch_size, learning_rate, optimizer: settings of each training. It must be long enough to learn, but should
         not be so long that the model memorises wrong labels.
-      iterations: number of trainings from which weights are learned; each takes about 3 times as long as a plain one. With
-        0, all weights stay 0.5, and the refits alone find the suspects.
+      iterations: number of trainings from which weights are learned; each takes 3 to 4 times as long as a plain one. With 0,
+        all weights stay 0.5, and the refits alone find the suspects.
       hyper_rate: about how far a weight moves after each training.
       threshold: the weight below which an example is a suspect; with refits, this is only the start.
       refits: rounds of refitting, each of five plain trainings on the validation examples and on those that are not

@@ -120,7 +120,7 @@ def tune(
       method: "reverse" (many hypers), "forward" (few hypers, long training), or "auto", which measures both and chooses.
       steps: T, the length of each training, in batches: epochs * (examples // batch_size).
       batch_size: of each training batch.
-      iterations: number of hyper-iterations. Each is one training, which in reverse mode takes about 3 times as long as a
+      iterations: number of hyper-iterations. Each is one training, which in reverse mode takes 3 to 4 times as long as a
         plain one.
       hyper_rate: about the relative change of a learning rate at each hyper-iteration.
       best_by: what the best hyper-iteration is chosen by: "val_loss", which the hypergradients minimise, or a metric on the

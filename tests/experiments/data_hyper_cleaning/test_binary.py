@@ -1,7 +1,6 @@
 """The hyper-cleaning binary: what it writes; what happens when it is stopped, killed or started twice."""
 
 import contextlib
-import functools
 import json
 import os
 import signal
@@ -31,7 +30,6 @@ def started(output, *flags):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # background jobs ignore Ctrl-C
     )
     try:
         deadline = time.time() + 240
