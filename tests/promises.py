@@ -61,22 +61,22 @@ def run(name: str) -> bool:
         commit = subprocess.check_output(["git", "log", "-1", "--format=%h"], cwd=clone, text=True).strip()
         command = wheels(clone) if name == "wheels" else f"make {name}"
         began = time.perf_counter()
-        ran = subprocess.run(
-            ["bash", "-c", command],
-            cwd=clone,
-            env=os.environ | {"PIP_NO_CACHE_DIR": "1"},
-            check=False,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        ROWS.parent.mkdir(exist_ok=True)
+        with (ROWS.parent / f"{name}.log").open("w+") as log:  # it can be read while the command runs
+            returned = subprocess.call(
+                ["bash", "-c", command],
+                cwd=clone,
+                env=os.environ | {"PIP_NO_CACHE_DIR": "1"},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+            log.seek(0)
+            output = log.read()
         seconds = round(time.perf_counter() - began)
-    result = ("" if ran.returncode == 0 else "FAILED: ") + summary(ran.stdout)
-    ROWS.parent.mkdir(exist_ok=True)
-    (ROWS.parent / f"{name}.log").write_text(ran.stdout)
+    result = ("" if returned == 0 else "FAILED: ") + summary(output)
     with ROWS.open("a") as rows:
         rows.write(json.dumps({"command": name, "commit": commit, "result": result, "seconds": seconds}) + "\n")
-    return ran.returncode == 0
+    return returned == 0
 
 
 def table() -> str:
