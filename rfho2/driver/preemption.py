@@ -43,7 +43,8 @@ def noticed() -> Iterator[Callable[[], int | None]]:
             end(number)
         received.append(number)
         if number == signal.SIGINT:
-            os.write(2, NOTICE)  # print is not safe in a handler: it may interrupt another print
+            with contextlib.suppress(OSError):  # nobody may read it: Ctrl-C also ends the `tee` behind a pipe
+                os.write(2, NOTICE)  # print is not safe in a handler: it may interrupt another print
 
     before = {}
     if threading.current_thread() is threading.main_thread():

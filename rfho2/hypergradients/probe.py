@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import tensorflow as tf
 
@@ -24,16 +25,18 @@ def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
 
     def trace(params: Nest, hypers: Hypers, t: tf.Tensor, streamed: Nest) -> None:
         batch = errors.checked_batch("batches", streamed if isinstance(problem.batches, Stream) else problem.batch(t, t))
+        held_out = [errors.checked_batch("validation", term.batch(t)) for term in terms]
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(hypers)
-            first = problem.dynamics.init(params, hypers)
+            with _explaining(problem, params, hypers):
+                first = problem.dynamics.init(params, hypers)
             _check_state(first, nest.flatten(params)[0].dtype)
-            second = problem.dynamics.step(first, hypers, batch, t)
+            with _explaining(problem, params, hypers):
+                second = problem.dynamics.step(first, hypers, batch, t)
             _check_step(first, second)
-            ends = [
-                term.fn(problem.dynamics.params(second), hypers, errors.checked_batch("validation", term.batch(t)))
-                for term in terms
-            ]
+            with _explaining(problem, params, hypers):
+                trained = problem.dynamics.params(second)
+                ends = [term.fn(trained, hypers, examples) for term, examples in zip(terms, held_out, strict=True)]
         for term, end in zip(terms, ends, strict=True):
             errors.check_scalar(f"objective {term.name}".strip(), end, nest.flatten(first)[0].dtype)
             derivatives = tape.gradient([*nest.flatten(first), *nest.flatten(second), end], term.tuned(hypers))
@@ -44,16 +47,22 @@ def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
     spec = lambda x: tf.TensorSpec(x.shape, x.dtype)  # noqa: E731
     streamed = problem.batches.spec if isinstance(problem.batches, Stream) else None
     before = Generators()
+    concrete = tf.function(trace, autograph=False).get_concrete_function(
+        nest.map(spec, params), nest.map(spec, dict(hypers)), tf.TensorSpec([], tf.int32), streamed
+    )
+    check_pure(concrete.graph, before)
+
+
+@contextlib.contextmanager
+def _explaining(problem: Problem, params: Nest, hypers: Hypers) -> Iterator[None]:
+    """Around functions of the user: explains errors of Python or TensorFlow that come from a common mistake."""
     try:
-        concrete = tf.function(trace, autograph=False).get_concrete_function(
-            nest.map(spec, params), nest.map(spec, dict(hypers)), tf.TensorSpec([], tf.int32), streamed
-        )
+        yield
     except (KeyError, TypeError, ValueError) as error:
         explained = _explained(error, problem, params, hypers)
         if explained is None:
             raise
         raise explained from error
-    check_pure(concrete.graph, before)
 
 
 def _explained(error: Exception, problem: Problem, params: Nest, hypers: Hypers) -> Exception | None:
@@ -87,9 +96,10 @@ def _explained(error: Exception, problem: Problem, params: Nest, hypers: Hypers)
     found = set(re.findall(r"\b(?:float|u?int)\d+\b", str(error)))
     if not ({"float32", "float64"} <= found or (dtype in found and "does not match type" in str(error))):
         return None
+    other = ", or the params to the dtype of the data" if {"float32", "float64"} <= found else ""
     return TypeError(
-        f"the params are {dtype}, but something that is combined with them is not ({error}). Cast the data to {dtype}, or "
-        f"the params to the dtype of the data."
+        f"the params are {dtype}, but something that is combined with them is not ({error}). Cast the data to {dtype}"
+        f"{other}."
     )
 
 
@@ -133,6 +143,10 @@ def _check_step(before: Nest, after: Nest) -> None:
             f"{now} ({type(after).__name__}). Return the state with the same structure."
         ) from None
     for (path, old), (_, new) in zip(nest.leaves_with_path(before), nest.leaves_with_path(after), strict=True):
+        if new is None:
+            raise ValueError(
+                f"dynamics.step returned None for state leaf '{path}'. Return the state with the same structure."
+            )
         new = tf.convert_to_tensor(new)
         if old.dtype != new.dtype or not old.shape.is_compatible_with(new.shape):
             raise ValueError(

@@ -97,6 +97,13 @@ MISTAKES = {
         lambda: run(objective=lambda w, hypers, batch: tf.reduce_sum(w * batch[0]), batches=rf.batches.full(W)),
         TypeError, "None as its batch", "no validation (", "Pass validation=rf.batches.full",
     ),
+    "a step that returns nothing": (
+        lambda: run(dynamics=DESCENT._replace(step=lambda state, hypers, batch, t: None)),
+        ValueError, "dynamics.step", "None", "Return the state with the same structure",
+    ),
+    "an objective that returns nothing": (
+        lambda: run(objective=lambda w, hypers, batch: None), TypeError, "objective returned NoneType",
+    ),
     "random numbers without a seed": (
         lambda: run(objective=lambda w, hypers, batch: tf.reduce_sum(w) * tf.random.normal([])),
         ValueError, "RandomStandardNormal", "no seed", "rf.batches.seeded",

@@ -53,6 +53,21 @@ def test_sigterm_exits_with_the_code_that_schedulers_recognise():
     assert preemption.Terminated().code == 143
 
 
+def test_ctrl_c_ends_a_run_cleanly_although_nobody_reads_the_notice(tmp_path, capfd):
+    reader, writer = os.pipe()
+    os.close(reader)  # as `tee` does, which receives the same Ctrl-C
+    stderr = os.dup(2)
+    os.dup2(writer, 2)
+    try:
+        with pytest.raises(KeyboardInterrupt, match="stopped after 2"):
+            run(tmp_path, callbacks=[At(1, send(signal.SIGINT))], checkpoint_every=100)
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(writer)
+    assert numbers(tmp_path) == [2]
+
+
 def test_on_end_is_called_after_a_signal(tmp_path):
     class End:
         def on_end(self, result):

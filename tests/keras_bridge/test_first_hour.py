@@ -10,6 +10,8 @@ import pytest
 import tensorflow as tf
 
 import rfho2 as rf
+from rfho2.keras_bridge.training.keras_training import losses_of
+from rfho2.keras_bridge.tuners import checks
 from tests.support.keras_models import SPARSE, TRAIN, VALID, fit, network, tuner
 
 X, Y = TRAIN
@@ -46,6 +48,10 @@ MISTAKES = {
         lambda: rf.tune(network(), SPARSE, (X, Y + 1), VALID, refit=False),
         "train: the labels range from 1 to 3, but the model has 3 outputs",
     ),
+    "a loss too many": (
+        lambda: rf.tune(network(), [SPARSE, SPARSE], TRAIN, VALID),
+        "1 outputs.*2 losses; pass the same number",
+    ),
     "a model of another library": (
         lambda: rf.per_example_weights(np, SPARSE, TRAIN, VALID),
         "model is module .*; pass a keras.Model",
@@ -78,6 +84,11 @@ def test_logits_where_the_loss_expects_probabilities_are_noticed():
         rf.tune(
             network(), "sparse_categorical_crossentropy", TRAIN, VALID, method="reverse", steps=1, iterations=1, verbose=0
         )
+
+
+def test_outputs_that_keras_divides_by_their_sum_are_no_logits(recwarn):
+    checks._check_probabilities(losses_of(network(), "categorical_crossentropy"), tf.constant([[2.0, 0.5, 3.0]]))
+    assert not recwarn.list
 
 
 def test_values_by_layer_are_taken_in_the_order_of_the_layers():

@@ -45,10 +45,10 @@ def check_training(
             f"hyper 'regularization' multiplies the layers' regularisers, but model '{model.name}' has none. Build layers "
             f"with kernel_regularizer='l2', or tune 'weight_decay'."
         )
-    _check_probabilities(training.loss, outputs)
     for y, name in ((examples[1], names[0]), (labels, names[1])):
         if y is not None:
             check_labels(training.loss, y, outputs, name)
+    _check_probabilities(training.loss, outputs)
     _check_gradient(model, training, params, few)
     if objective is not None:
         with about("objective"):
@@ -127,7 +127,7 @@ def _check_probabilities(loss: Losses, outputs: Nest) -> None:
         if one.from_logits or one.name not in SPARSE | ONE_HOT | BINARY:
             continue
         least, largest = float(tf.reduce_min(out)), float(tf.reduce_max(out))
-        if least < 0 or largest > 1.001:
+        if least < 0 or (largest > 1.001 and one.name not in ONE_HOT):  # Keras divides one-hot losses' outputs by their sum
             last = "sigmoid" if one.name in BINARY else "softmax"
             warn(
                 f"loss {one.name} expects probabilities, but the model's outputs range from {least:.3g} to {largest:.3g}. "
