@@ -63,7 +63,8 @@ def shuffled(data: Nest, batch_size: int, seed: int) -> Batches:
     if len(lengths) != 1 or -1 in lengths:
         shapes = {path: list(leaf.shape) for path, leaf in nest.leaves_with_path(data)}
         raise ValueError(
-            f"data: the leaves have shapes {shapes}; all need the same number of examples along the first axis."
+            f"data: the leaves have shapes {shapes!s:.200}; all need the same number of examples along the first axis. "
+            f"A Python list counts as many leaves: pass np.asarray(list)."
         )
     (n,) = lengths
     batch_size = errors.check_count("batch_size", batch_size, most=n)

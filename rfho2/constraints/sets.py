@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +19,7 @@ Array = Any
 """A number, an array or a tensor."""
 
 
+@runtime_checkable
 class Constraint(Protocol):
     """A closed convex set. Any object with these two methods can be used."""
 

@@ -63,15 +63,25 @@ def checked_params(params: Nest) -> Nest:
     return nest.pack(params, [leaf for _, leaf in leaves])
 
 
+def check_named(hypers: Any) -> None:
+    """Requires a dict by name."""
+    if not isinstance(hypers, Mapping) or not all(isinstance(name, str) for name in hypers):
+        raise TypeError(
+            f"hypers is {hypers!r:.80}; pass a flat dict from name to value, such as {{'lr': 0.1}}, after the params."
+        )
+
+
 def checked_hypers(hypers: Mapping[str, Any], params: Nest) -> dict[str, tf.Tensor]:
     """`hypers` as tensors of the params' dtype."""
-    if not isinstance(hypers, Mapping) or not all(isinstance(name, str) for name in hypers):
-        raise TypeError(f"hypers is {hypers!r:.80}; pass a flat dict from name to value, such as {{'lr': 0.1}}.")
+    check_named(hypers)
     if not hypers:
         raise ValueError("hypers is empty: there is nothing to tune. Pass at least one, such as {'lr': 0.1}.")
     for name, value in hypers.items():
         if isinstance(value, Mapping):
-            raise TypeError(f"hyper '{name}' is a dict; hypers are flat: give each of {sorted(value)} its own name.")
+            raise TypeError(
+                f"hyper '{name}' is a dict; hypers are flat: give each of {sorted(value)} its own name. The "
+                f"params come before the hypers."
+            )
     dtype = nest.flatten(params)[0].dtype
     return {name: _floating_tensor(f"hyper '{name}'", value, dtype) for name, value in hypers.items()}
 

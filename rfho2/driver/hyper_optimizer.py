@@ -139,6 +139,7 @@ class HyperOptimizer:
         errors.check_count("iterations", iterations)
         errors.check_count("checkpoint_every", checkpoint_every)
         errors.check_count("keep", keep)
+        errors.check_named(hypers)  # first, because params and hypers may have changed places
         first = params_at(params, 0)
         hypers = errors.checked_hypers(hypers, first)
         _check_finite(hypers)
@@ -170,7 +171,8 @@ class HyperOptimizer:
         """The remaining hyper-iterations."""
         number = None  # of the signal that ends the run
         calls = Calls(self.engine, self._rule(), now, self.iterations_per_call, self._one_at_a_time())
-        self._notified = (*self.callbacks, prediction.PredictionMonitor(self.engine, now.carry), SignMonitor())
+        signs = SignMonitor(self.optimizer.settings.get("constraints", ()))
+        self._notified = (*self.callbacks, prediction.PredictionMonitor(self.engine, now.carry), signs)
         try:
             self._notify("on_start", Run(now.k, iterations, now.hypers, config))
             with preemption.noticed() as local_signal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,21 @@ from rfho2.core.warn import warn
 
 
 class SignMonitor:
-    """A callback that warns once for each hyper whose entries were all positive at the start, when one is negative."""
+    """A callback that warns once for each hyper whose entries were all positive at the start, when one is negative.
+
+    Args:
+      constrained: names of hypers whose range the user has set.
+    """
 
     needs_state = False
 
-    def __init__(self) -> None:
+    def __init__(self, constrained: Collection[str] = ()) -> None:
+        self._constrained = constrained
         self._start: dict[str, np.ndarray] = {}
 
     def on_start(self, run: Run) -> None:
         """Notes which hypers are positive."""
-        arrays = {name: np.asarray(value) for name, value in run.hypers.items()}
+        arrays = {name: np.asarray(value) for name, value in run.hypers.items() if name not in self._constrained}
         self._start = {name: array for name, array in arrays.items() if array.size and np.all(array > 0)}
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from rfho2.batches import Stream
 from rfho2.core import errors, nest
 from rfho2.core.purity import Generators, check_pure
 from rfho2.core.types import Hypers, Nest
+from rfho2.core.warn import warn
 from rfho2.problem import Problem
 
 
@@ -36,13 +37,21 @@ def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
             _check_step(first, second)
             with _explaining(problem, params, hypers):
                 trained = problem.dynamics.params(second)
+                tape.watch(trained)
                 ends = [term.fn(trained, hypers, examples) for term, examples in zip(terms, held_out, strict=True)]
         for term, end in zip(terms, ends, strict=True):
             errors.check_scalar(f"objective {term.name}".strip(), end, nest.flatten(first)[0].dtype)
             derivatives = tape.gradient([*nest.flatten(first), *nest.flatten(second), end], term.tuned(hypers))
             lost = [name for name, derivative in derivatives.items() if derivative is None]
+            objective = f"objective '{term.name}'" if term.name else "the objective"
             if lost:
-                raise _unconnected(lost, f"objective '{term.name}'" if term.name else "the objective")
+                raise _unconnected(lost, objective)
+            direct = tape.gradient(end, term.tuned(hypers)).values()
+            if all(derivative is None for derivative in (*nest.flatten(tape.gradient(end, trained)), *direct)):
+                warn(
+                    f"{objective} has no derivative with respect to params and hypers, so that every hypergradient is 0. "
+                    f"Numbers of errors, such as accuracy, tf.stop_gradient and integer casts have none: use a loss."
+                )
 
     spec = lambda x: tf.TensorSpec(x.shape, x.dtype)  # noqa: E731
     streamed = problem.batches.spec if isinstance(problem.batches, Stream) else None
@@ -81,16 +90,17 @@ def _explained(error: Exception, problem: Problem, params: Nest, hypers: Hypers)
             f"a function of the problem may have received None as its batch, because the problem has no "
             f"{' and no '.join(missing)} ({error}). Pass {missing[0]}=rf.batches.full(data)."
         )
-    if isinstance(error, ValueError):
-        unequal = re.search(r"must be equal, but are (\d+) and (\d+)", str(error))
-        sizes = set(map(int, unequal.groups())) if unequal else set()
-        shapes = {name: list(value.shape) for name, value in hypers.items() if sizes & set(value.shape)}
-        if not shapes:
-            return None
+    if "values to unpack" in str(error):
         return ValueError(
-            f"shapes do not go together ({str(error).splitlines()[0]}). Hypers have the shapes {shapes}. One entry per "
-            f"example needs as many as there are examples, and, with minibatches, the index of each example in the data: "
-            f"tf.gather(hypers[...], index)."
+            f"a function of the problem cannot unpack its batch ({error}). The loss receives what batches(t) returns, and "
+            f"the objective what validation(k) returns."
+        )
+    if isinstance(error, ValueError):
+        return _about_shapes(str(error), params, hypers)
+    if re.search(r"positional argument|non-tensor type|valid indices|'dict'", str(error)):
+        return TypeError(
+            f"a function of the problem cannot use its arguments ({error}). Losses and objectives receive (params, hypers, "
+            f"batch), in this order; hypers is a dict of tensors. Schedules receive (hypers, t)."
         )
     dtype = nest.flatten(params)[0].dtype.name
     found = set(re.findall(r"\b(?:float|u?int)\d+\b", str(error)))
@@ -100,6 +110,24 @@ def _explained(error: Exception, problem: Problem, params: Nest, hypers: Hypers)
     return TypeError(
         f"the params are {dtype}, but something that is combined with them is not ({error}). Cast the data to {dtype}"
         f"{other}."
+    )
+
+
+def _about_shapes(said: str, params: Nest, hypers: Hypers) -> ValueError | None:
+    """What the user should hear instead of TensorFlow's error about shapes; None if neither params nor hypers have them."""
+    first = said.splitlines()[0]
+    if re.search(r"must be rank 2 but is rank 1.*MatMul", first):
+        return ValueError(f"a product of matrices received a vector ({first}). Use tf.linalg.matvec(matrix, vector).")
+    unequal = re.search(r"must be equal, but are (\d+) and (\d+)", said)
+    sizes = set(map(int, unequal.groups())) if unequal else set()
+    shapes = {name: list(value.shape) for name, value in hypers.items() if sizes & set(value.shape)}
+    if not shapes:
+        return None
+    trained = {path: list(leaf.shape) for path, leaf in nest.leaves_with_path(params) if sizes & set(leaf.shape)}
+    return ValueError(
+        f"shapes do not go together ({first}). Hypers have the shapes {shapes}{f', params {trained}' if trained else ''}. "
+        f"One entry per example needs as many as there are examples, and, with minibatches, the index of each example in "
+        f"the data: tf.gather(hypers[...], index). One entry per param needs the shape of the params."
     )
 
 

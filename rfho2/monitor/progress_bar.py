@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from rfho2.monitor.base import Callback, values
 
 class ProgressBar(Callback):
     """Shows hyper-iterations done and left, time left, the value, and up to four scalar hypers.
+
+    The run continues where the bar cannot be written, as after Ctrl-C has also ended the `tee` behind a pipe.
 
     Args:
       show: names of values, hypers or metrics to show instead.
@@ -28,21 +31,28 @@ class ProgressBar(Callback):
 
     def on_start(self, run: Run) -> None:
         """Opens the bar at the first hyper-iteration of this run."""
-        self._bar = tqdm.auto.tqdm(total=run.iterations, initial=run.first, desc=self._description)
+        with _writing:
+            self._bar = tqdm.auto.tqdm(total=run.iterations, initial=run.first, desc=self._description)
 
     def on_hyper_iteration(self, k: int, hypers: Hypers, hypergradient: HyperGradient, extra: dict[str, Any]) -> None:
         """Advances the bar by one."""
-        assert self._bar is not None
+        if self._bar is None:
+            return
         scalars = {name: hyper for name, hyper in hypers.items() if hyper.shape.rank == 0}
         available = {**values(hypergradient), **scalars, **extra}
         shown = self._show or (*values(hypergradient), *list(scalars)[:4])
         self._bar.set_postfix({name: _short(available[name]) for name in shown if name in available}, refresh=False)
-        self._bar.update()
+        with _writing:
+            self._bar.update()
 
     def on_end(self, result: Result) -> None:
         """Closes the bar, which stays on the screen."""
         if self._bar is not None:
-            self._bar.close()
+            with _writing:
+                self._bar.close()
+
+
+_writing = contextlib.suppress(OSError)
 
 
 def _short(value: Any) -> str:

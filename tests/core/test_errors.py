@@ -93,6 +93,33 @@ MISTAKES = {
         ),
         ValueError, "3 and 5", "{'each': [3]}", "tf.gather",
     ),
+    "hypers of another length than the params": (
+        lambda: run(
+            hypers={"lr": 0.1, "each": [0.5, 0.5, 0.5]},
+            objective=lambda w, hypers, batch: tf.reduce_sum(w * hypers["each"]),
+        ),
+        ValueError, "{'each': [3]}, params {'.': [2]}", "needs the shape of the params",
+    ),
+    "a matrix times a vector": (
+        lambda: run(objective=lambda w, hypers, batch: tf.reduce_sum(tf.ones([2, 3]) @ w)),
+        ValueError, "a product of matrices received a vector", "tf.linalg.matvec",
+    ),
+    "arguments of an objective in another order": (
+        lambda: run(objective=lambda hypers, w, batch: hypers["lr"] * tf.reduce_sum(w)),
+        TypeError, "cannot use its arguments", "(params, hypers, batch), in this order",
+    ),
+    "an objective of too few arguments": (
+        lambda: run(objective=lambda w, batch: tf.reduce_sum(w)),
+        TypeError, "2 positional arguments", "(params, hypers, batch)",
+    ),
+    "a batch of another length": (
+        lambda: run(objective=lambda w, hypers, batch: sum(a for a, _, _ in [batch]), validation=rf.batches.full((W, W))),
+        ValueError, "cannot unpack its batch", "expected 3, got 2", "what validation(k) returns",
+    ),
+    "a schedule of t alone": (
+        lambda: run(dynamics=rf.gradient_descent(loss, lambda t: 0.1)),
+        TypeError, "1 positional argument", "Schedules receive",
+    ),
     "no validation data": (
         lambda: run(objective=lambda w, hypers, batch: tf.reduce_sum(w * batch[0]), batches=rf.batches.full(W)),
         TypeError, "None as its batch", "no validation (", "Pass validation=rf.batches.full",
@@ -263,6 +290,22 @@ MISTAKES = {
         lambda: tuned(hypers={"lr": 10.0}, problem=rf.Problem(rf.gradient_descent(fourth, "lr"), loss, 30)),
         rf.DivergenceError, "hyper-iteration 0", "not finite", "Norms", "smaller inner learning rate",
     ),
+    "a constraint that is no set": (lambda: tuned({"lr": (0.0, 1.0)}), TypeError, "(0.0, 1.0) for 'lr'", "rf.Box("),
+    "the class of a constraint": (lambda: tuned({"lr": rf.NonNegative}), TypeError, "constraints has", "rf.NonNegative()"),
+    "constraints and rate in another order": (
+        lambda: rf.projected_adam({"lr": rf.Box(0.0, 1.0)}, 0.1), TypeError, "constraints is 0.1", "after the learning rate",
+    ),
+    "a rate that is no number": (lambda: rf.projected_adam({"lr": "fast"}), TypeError, "learning_rate of 'lr' is 'fast'"),
+    "a negative rate": (lambda: rf.projected_adam(-0.1), ValueError, "learning_rate is -0.1", "positive"),
+    "a log scale without names": (lambda: rf.projected_adam(0.1, log_scale=True), TypeError, "log_scale is True", "a list"),
+    "params and hypers in another order": (
+        lambda: rf.HyperOptimizer(rf.reverse(PROBLEM), rf.projected_adam(0.1)).run({"lr": 0.1}, W, 1),
+        TypeError, "hypers is", "after the params",
+    ),
+    "lists as data": (
+        lambda: rf.batches.shuffled(([[1.0, 2.0]] * 100, [0.0] * 100), 10, seed=0),
+        ValueError, "the leaves have shapes {'0/0/0'", "pass np.asarray(list)",
+    ),
     "an infeasible start": (
         lambda: tuned({"lr": rf.NonNegative()}, {"lr": -0.1}), ValueError, "hyper 'lr'", "NonNegative()", "project",
     ),
@@ -295,6 +338,12 @@ def test_python_floats_become_hypers_without_rounding():
     hypers = errors.checked_hypers({"lr": 0.1, "decays": [0.1, 0.2]}, tf.zeros(2, tf.float64))
     assert hypers["lr"].numpy() == 0.1
     assert hypers["decays"].numpy().tolist() == [0.1, 0.2]
+
+
+def test_an_objective_without_a_derivative_is_reported():
+    with pytest.warns(UserWarning, match="the objective has no derivative with respect to params and hypers, so that every"):
+        grads = run(objective=lambda w, hypers, batch: tf.reduce_mean(tf.cast(w > 0, tf.float32))).grads
+    assert grads["lr"] == 0.0
 
 
 def test_a_zero_derivative_is_not_an_error_and_a_hyper_may_reach_the_objective_alone():

@@ -58,6 +58,12 @@ def test_a_positive_hyper_that_becomes_negative_is_reported_once(interrupted):
     assert "constraints={'lr': rf.NonNegative()}" in message
 
 
+def test_a_hyper_whose_constraint_allows_it_becomes_negative_without_a_warning(engine, recwarn):
+    result = rf.HyperOptimizer(engine, rf.projected_adam(0.02, {"lr": rf.Box(-1.0, 1.0)})).run(tf.zeros(3), HYPERS, 2)
+    assert result.hypers["lr"] < 0
+    assert not [warning for warning in recwarn.list if "negative" in str(warning.message)]
+
+
 def test_the_entries_of_a_small_vector_are_columns_and_curves(interrupted):
     result, _ = interrupted
     entries = [[row[f"weights/{i}"] for i in range(3)] for row in result.history]

@@ -1,5 +1,8 @@
 """The progress bar: what it shows, and when."""
 
+import io
+import sys
+
 import pytest
 
 import rfho2 as rf
@@ -64,3 +67,12 @@ def test_it_stays_on_the_screen_after_an_interruption(capsys):
     with pytest.raises(KeyboardInterrupt):
         run([rf.ProgressBar(), Interrupt(1)], 4)
     assert "2/4" in last_line(capsys)
+
+
+def test_a_bar_that_cannot_be_written_does_not_end_the_run(monkeypatch):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Closed())
+    assert len(run([rf.ProgressBar()]).history) == 3
