@@ -61,14 +61,14 @@ def cleanlab(build: Build, labels: Labels, seed: int, iterations: int) -> Suspec
 
 def refits_alone(build: Build, labels: Labels, seed: int, iterations: int) -> Suspected:
     """The refits of `rf.per_example_weights`, without learned weights."""
-    cleaned = rf.per_example_weights(build(), LOSS, labels.train, labels.trusted, iterations=0, seed=seed)
+    cleaned = rf.per_example_weights(build(), LOSS, labels.train, labels.trusted, iterations=0, seed=seed, verbose=0)
     return {"refits from the trusted": np.isin(np.arange(len(labels.wrong)), cleaned.suspects)}
 
 
 def learned_weights(build: Build, labels: Labels, seed: int, iterations: int) -> Suspected:
     """`rf.per_example_weights`: what the weights alone say, and what the refits after them do."""
     train, trusted = labels.train, labels.trusted
-    cleaned = rf.per_example_weights(build(), LOSS, train, trusted, iterations=iterations, seed=seed)
+    cleaned = rf.per_example_weights(build(), LOSS, train, trusted, iterations=iterations, seed=seed, verbose=0)
     refitted = np.isin(np.arange(len(labels.wrong)), cleaned.suspects)
     return {"learned weights": cleaned.weights < THRESHOLD, "learned weights, then refits": refitted}
 

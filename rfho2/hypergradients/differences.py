@@ -81,7 +81,14 @@ def compare(
     base, worst = value(hypers), {}
     owner = {name: term.name for term in problem.terms(hypers) for name in term.hypers}
     each_along = {name: directions(np.asarray(hypers[name]), rng) for name in hypers}
-    bar = tqdm(total=sum(map(len, each_along.values())), desc="differences", unit="direction", delay=PATIENCE, leave=False)
+    bar = tqdm(
+        total=sum(map(len, each_along.values())),
+        desc="differences",
+        unit="direction",
+        delay=PATIENCE,
+        leave=False,
+        disable=None,
+    )
     for name, named in each_along.items():
         along, near = list(named.values()), []
         for d in along:

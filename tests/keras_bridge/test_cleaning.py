@@ -42,12 +42,16 @@ def test_wrong_labels_are_found(refits):
         np.testing.assert_array_equal(was, now)
 
 
-def test_refits_alone_need_no_weights():
+def test_refits_alone_need_no_weights(capsys):
     (x, y), rng = blobs(noise=0.4), np.random.default_rng(0)
     wrong = rng.random(len(y)) < 0.3
     noisy, settings = (x, np.where(wrong, (y + 1) % 3, y)), {"steps": 40, "batch_size": 40, "jit_compile": False}
     cleaned = rf.per_example_weights(network(), SPARSE, noisy, blobs(seed=1, noise=0.4), iterations=0, **settings)
     assert cleaned.result is None
+    assert "refits: 100%" in capsys.readouterr().err
+    assert repr(cleaned).startswith(
+        f"Cleaned: {len(cleaned.suspects)} of {len(x)} examples are suspects: {cleaned.suspects[0]}, "
+    )
     assert set(cleaned.weights) == {0.5}
     assert list(cleaned.suspects) != sorted(cleaned.suspects), "in the order of their losses"
     assert np.mean(wrong[cleaned.suspects]) > 0.9

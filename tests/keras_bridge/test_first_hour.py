@@ -48,9 +48,18 @@ MISTAKES = {
         lambda: rf.tune(network(), SPARSE, (X, Y + 1), VALID, refit=False),
         "train: the labels range from 1 to 3, but the model has 3 outputs",
     ),
+    "more knots than steps": (
+        lambda: regression(schedule={"learning_rate": 3}),
+        r"schedule\['learning_rate'\] is 3; .* at most 2",
+    ),
+    "knots of a name that is no hyper": (lambda: regression(schedule={"lr": 2}), "'lr', which Keras cannot change"),
+    "momentum of an optimizer without it": (
+        lambda: regression(hypers=["momentum"], optimizer="sgd"),
+        r"has 'momentum'; with the optimizer 'sgd' .*SGD\(momentum=0.9\)",
+    ),
     "a loss too many": (
         lambda: rf.tune(network(), [SPARSE, SPARSE], TRAIN, VALID),
-        "1 outputs.*2 losses; pass the same number",
+        "1 output, .*2 losses; pass the same number",
     ),
     "a model of another library": (
         lambda: rf.per_example_weights(np, SPARSE, TRAIN, VALID),

@@ -9,7 +9,7 @@ from tests.support.keras_models import tuner
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"hypers": ["lr"]}, r"hypers has 'lr'; with optimizer='momentum' choose from \['learning_rate'"),
+        ({"hypers": ["lr"]}, r"hypers has 'lr'; with the optimizer 'momentum' choose from \['learning_rate'"),
         ({"hypers": ["momentum"], "optimizer": "adam"}, "hypers has 'momentum'"),
         ({"hypers": ["momentum"], "per_layer": ["momentum"]}, "per_layer has 'momentum'"),
         ({"optimizer": "sgdm"}, "optimizer is 'sgdm'"),

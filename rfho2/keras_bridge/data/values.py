@@ -23,7 +23,7 @@ def check_values(examples: Examples, argument: str) -> None:
             if part == "y" and array.dtype.kind in "USO":
                 raise ValueError(
                     f"{argument}: {name} has labels such as {str(array.ravel()[0])!r}; pass numbers, for instance "
-                    f"np.unique(y, return_inverse=True)[1]."
+                    f"np.unique(y, return_inverse=True)[1], applied to all labels together."
                 )
             if array.dtype.kind != "f" or np.isfinite(array).all():
                 continue

@@ -171,8 +171,8 @@ class Losses(NamedTuple):
         given = nest.flatten(labels)
         if len(given) != len(leaves) or len(self.each) not in (1, len(leaves)):
             raise ValueError(
-                f"the model has {len(leaves)} outputs, but there are labels for {len(given)} and {len(self.each)} "
-                f"losses; pass the same number of each, in the same structure."
+                f"the model has {len(leaves)} output{'s' * (len(leaves) != 1)}, but there are labels "
+                f"for {len(given)} and {len(self.each)} losses; pass the same number of each, in the same structure."
             )
         return given
 

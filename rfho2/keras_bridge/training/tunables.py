@@ -200,7 +200,8 @@ def _checked_names(hypers: Sequence[str] | Mapping[str, Any], optimizer: str) ->
     available = [name for name in TUNABLES if name != "momentum" or name in OPTIMIZERS[optimizer][1]]
     for name in names:
         if name not in available:
-            raise ValueError(f"hypers has '{name}'; with optimizer='{optimizer}' choose from {available}.")
+            hint = " Build the optimizer with it: keras.optimizers.SGD(momentum=0.9)." if name == "momentum" else ""
+            raise ValueError(f"hypers has '{name}'; with the optimizer '{optimizer}' choose from {available}.{hint}")
         if optimizer == "lion" and name in THROUGH_THE_GRADIENT:
             raise ValueError(
                 f"hypers has '{name}', which cannot be tuned with Lion: it changes only the gradient, and Lion steps by the "

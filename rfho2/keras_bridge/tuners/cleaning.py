@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 import tensorflow as tf
+import tqdm.auto
 
 from rfho2 import batches
 from rfho2.constraints.sets import Box
@@ -24,6 +25,7 @@ from rfho2.keras_bridge.training.optimizers import resolve_optimizer
 from rfho2.keras_bridge.tuners.checks import check_training
 from rfho2.keras_bridge.tuners.refits import Refits, weighted_loss
 from rfho2.monitor.plot import draw_examples
+from rfho2.monitor.progress_bar import ProgressBar
 from rfho2.problem import Problem
 
 
@@ -40,6 +42,10 @@ class Cleaned(NamedTuple):
     weights: np.ndarray
     suspects: np.ndarray
     result: Result | None
+
+    def __repr__(self) -> str:
+        few = ", ".join(map(str, self.suspects[:5])) + (", ..." if len(self.suspects) > 5 else "")
+        return f"Cleaned: {len(self.suspects)} of {len(self.weights)} examples are suspects: {few}"
 
     def plot(self, train: Any, number: int = 24) -> Any:
         """Draws the first suspects, if the examples are images, with their labels; returns a matplotlib figure.
@@ -81,6 +87,7 @@ def per_example_weights(
     checkpoint_dir: str | os.PathLike[str] | None = None,
     jit_compile: bool | None = None,
     check: bool = True,
+    verbose: str | int = "auto",
 ) -> Cleaned:
     """Cleans the training data of any classifier by hyper-cleaning (paper, section 5.1).
 
@@ -107,6 +114,7 @@ def per_example_weights(
       checkpoints: number of states that reverse mode saves instead of all of them (see `rf.reverse`), if memory is short.
       callbacks: rfho2's callbacks, such as `rf.ProgressBar()`.
       batch_norm, seed, checkpoint_dir, jit_compile, check: as for `rf.tune`.
+      verbose: 0 hides the progress bars.
     """
     if isinstance(train, tf.data.Dataset):
         raise TypeError(
@@ -132,11 +140,12 @@ def per_example_weights(
     numbered = (examples, np.arange(number, dtype=np.int32))
     order = batches.seeded(batches.shuffled(numbered, size, seed), seed + 1)
     dynamics = training.dynamics(weighted_loss(training))
+    bar = [ProgressBar()] if verbose and not any(isinstance(callback, ProgressBar) for callback in callbacks) else []
     problem = Problem(dynamics, training.objective, steps, order, batches.full(held_out))
     driver = HyperOptimizer(
         reverse(problem, checkpoints=checkpoints, jit_compile=jit_compile),
         projected_adam(hyper_rate, {"weights": Box(0.0, 1.0)}),
-        callbacks,
+        [*callbacks, *bar],
         on_divergence="backtrack",
     )
     result, weights, believed = None, np.full(number, 0.5, np.float32), [np.zeros(number, bool)]
@@ -144,6 +153,10 @@ def per_example_weights(
         result = driver.run(training.model.params, {"weights": weights}, iterations, checkpoint_dir)
         weights = result.hypers["weights"].numpy()
         believed.append(weights >= threshold)
-    suspected, losses = (~believed[-1], np.zeros(number)) if judges is None else judges.suspects(believed, refits)
+    if judges is None:
+        suspected, losses = ~believed[-1], np.zeros(number)
+    else:
+        with tqdm.auto.tqdm(total=len(believed) * refits, desc="refits", disable=not verbose) as rounds:
+            suspected, losses = judges.suspects(believed, refits, rounds.update)
     by_weight = np.lexsort((-losses, weights))
     return Cleaned(weights, by_weight[suspected[by_weight]], result)

@@ -160,7 +160,7 @@ def tune(
     examples, held_out = sources.in_memory(train, "train"), sources.in_memory(validation, "validation")
     if refit and len(examples) != len(held_out):
         raise ValueError("only one of train and validation has sample weights; pass them with both, or refit=False.")
-    knots = _checked_schedule(schedule, hypers, per_layer)
+    knots = _checked_schedule(schedule, hypers, per_layer, steps)
     training = make_training(model, loss, hypers, optimizer, per_layer, ranges, batch_norm, knots, steps)
     if "weight_decay" in knots and not training.optimizer.decoupled:
         raise ValueError(
@@ -247,20 +247,23 @@ def tune(
 
 
 def _checked_schedule(
-    schedule: Mapping[str, int] | None, hypers: Sequence[str] | Mapping[str, Any], per_layer: bool | str | Sequence[str]
+    schedule: Mapping[str, int] | None,
+    hypers: Sequence[str] | Mapping[str, Any],
+    per_layer: bool | str | Sequence[str],
+    steps: int,
 ) -> dict[str, int]:
     """The number of knots of each hyper that has them."""
     if not isinstance(schedule, Mapping | None):
         raise TypeError(f"schedule is {schedule!r:.80}; pass a dict, such as {{'learning_rate': 6}}.")
     names, can_change = [hypers] if isinstance(hypers, str) else list(hypers), ("learning_rate", *SETTINGS)
     for name, count in (schedule or {}).items():
-        if name not in names:
-            raise ValueError(f"schedule has '{name}', which is not among the hypers {names}; add it to them.")
         if name not in can_change:
             raise ValueError(f"schedule has '{name}', which Keras cannot change during a fit; choose from {can_change}.")
+        if name not in names:
+            raise ValueError(f"schedule has '{name}', which is not among the hypers {names}; add it to them.")
         if name in separate_hypers(per_layer, hypers):
             raise ValueError(f"schedule and per_layer both have '{name}'; leave it out of one of them.")
-        errors.check_count(f"schedule['{name}']", count, least=2)
+        errors.check_count(f"schedule['{name}']", count, least=2, most=steps)
     return dict(schedule or {})
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -66,22 +67,27 @@ class Refits:
         self._train = Compiled(problem.train, jit_compile)
         self._apply = graph_function(self._loss_rows, reduce_retracing=True)  # folds differ in size
 
-    def suspects(self, starts: Sequence[np.ndarray], rounds: int) -> tuple[np.ndarray, np.ndarray]:
+    def suspects(
+        self, starts: Sequence[np.ndarray], rounds: int, after_round: Callable[[], Any] = lambda: None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Finds wrong labels in several rounds; each believes the examples that the round before did not suspect.
 
         Each of the `starts` says which examples to believe at first. The start whose last models best predict held-out
         trusted examples is used. Returns whether each example is suspected, and its loss by models that did not see it.
         """
-        ends = [self._rounds(start, rounds) for start in starts]
+        ends = [self._rounds(start, rounds, after_round) for start in starts]
         suspected, losses, _ = min(ends, key=lambda end: end[2])
         return suspected, losses
 
-    def _rounds(self, believed: np.ndarray, rounds: int) -> tuple[np.ndarray, np.ndarray, float]:
+    def _rounds(
+        self, believed: np.ndarray, rounds: int, after_round: Callable[[], Any]
+    ) -> tuple[np.ndarray, np.ndarray, float]:
         """The suspects after some rounds, the losses in the last one, and the mean loss of trusted examples in it."""
         losses, right = np.zeros(self._number), np.zeros(1)
         for _ in range(rounds):
             losses, right, wrong = self._held_out_losses(believed)
             believed = losses <= threshold(losses, right, wrong)
+            after_round()
         return ~believed, losses, float(np.mean(right))
 
     def _held_out_losses(self, believed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
