@@ -46,8 +46,7 @@ def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
             objective = f"objective '{term.name}'" if term.name else "the objective"
             if lost:
                 raise _unconnected(lost, objective)
-            direct = tape.gradient(end, term.tuned(hypers)).values()
-            if all(derivative is None for derivative in (*nest.flatten(tape.gradient(end, trained)), *direct)):
+            if not _any(tape.gradient(end, trained)) and not _any(tape.gradient(end, term.tuned(hypers))):
                 warn(
                     f"{objective} has no derivative with respect to params and hypers, so that every hypergradient is 0. "
                     f"Numbers of errors, such as accuracy, tf.stop_gradient and integer casts have none: use a loss."
@@ -60,6 +59,10 @@ def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
         nest.map(spec, params), nest.map(spec, dict(hypers)), tf.TensorSpec([], tf.int32), streamed
     )
     check_pure(concrete.graph, before)
+
+
+def _any(derivatives: Nest) -> bool:
+    return any(derivative is not None for derivative in nest.flatten(derivatives))
 
 
 @contextlib.contextmanager
