@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
-from tests.driver.test_file_faults import FAULTS, operations, small_pieces, survived
+from tests.support.faulted_runs import FAULTS, operations, survived
 
-__all__ = ["small_pieces"]  # a fixture that is used here, too
+pytestmark = pytest.mark.usefixtures("small_pieces")
 
 
 @pytest.mark.slow
