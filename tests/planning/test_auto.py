@@ -21,6 +21,8 @@ def test_auto_computes_what_the_chosen_engine_computes_and_plans_once(quick):
         np.testing.assert_array_equal(hypergradient.grads[name], expected.grads[name])
     assert hypergradient.norms == expected.norms
     assert rf.auto(p).start(lambda k: params, hypers)(0) is params  # planned at k = 0
+    resumed, _ = rf.auto(p, memory="1GB").advance(params, hypers, 0)  # the carry of another engine
+    np.testing.assert_allclose(resumed.value, expected.value)
     result = rf.HyperOptimizer(engine, rf.projected_adam(1e-3)).run(params, hypers, iterations=2)
     assert engine.plan is plan
     assert result.history[0]["value"] == float(expected.value)
