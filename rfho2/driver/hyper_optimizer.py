@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -171,7 +171,8 @@ class HyperOptimizer:
         """The remaining hyper-iterations."""
         number = None  # of the signal that ends the run
         calls = Calls(self.engine, self._rule(), now, self.iterations_per_call, self._one_at_a_time())
-        signs = SignMonitor(self.optimizer.settings.get("constraints", ()))
+        sets = self.optimizer.settings.get("constraints")
+        signs = SignMonitor(sets if isinstance(sets, Mapping) else ())
         self._notified = (*self.callbacks, prediction.PredictionMonitor(self.engine, now.carry), signs)
         try:
             self._notify("on_start", Run(now.k, iterations, now.hypers, config))

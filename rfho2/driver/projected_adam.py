@@ -73,8 +73,7 @@ def projected_adam(
     >>> hypers["lr"].numpy().item()
     0.0
     """
-    _check_sets({} if constraints is None else constraints)
-    constraints = dict(constraints or {})
+    constraints = _checked_sets(constraints)
     _check_log_scale(log_scale, constraints)
     _check_rates(learning_rate)
     rates = dict(learning_rate) if isinstance(learning_rate, Mapping) else learning_rate
@@ -150,31 +149,35 @@ def with_rate_scaled(opt_state: Nest, factor: float) -> Nest | None:
     return rates and opt_state._replace(learning_rate={name: rate * factor for name, rate in rates.items()})
 
 
-def _check_sets(constraints: Any) -> None:
-    """Requires a dict from names to sets."""
-    if not isinstance(constraints, Mapping):
+def _checked_sets(constraints: Any) -> dict[str, Constraint]:
+    """The sets by name."""
+    try:
+        sets = dict(constraints or {})
+    except (TypeError, ValueError):
         raise TypeError(
             f"constraints is {constraints!r:.80}; pass a dict from names of hypers to sets, such as "
             f"{{'lr': rf.Box(1e-4, 0.1)}}, after the learning rate."
-        )
-    for name, constraint in constraints.items():
-        if isinstance(constraint, type) or not isinstance(constraint, Constraint):
+        ) from None
+    for name, constraint in sets.items():
+        forgotten = isinstance(constraint, type) and constraint.__module__ == Box.__module__  # the parentheses
+        if forgotten or not isinstance(constraint, Constraint):
             raise TypeError(
                 f"constraints has {constraint!r:.80} for '{name}'; pass a set, such as rf.NonNegative() or "
-                f"rf.Box(1e-4, 0.1)."
+                f"rf.Box(1e-4, 0.1), or an object with the methods project and contains."
             )
+    return sets
 
 
 def _check_rates(rates: Any) -> None:
     """Requires numbers that do not lead uphill."""
     for name, rate in rates.items() if isinstance(rates, Mapping) else [("", rates)]:
         where = f"learning_rate of '{name}'" if name else "learning_rate"
-        if isinstance(rate, str | bool) or not hasattr(rate, "__float__") or np.ndim(rate):
-            raise TypeError(f"{where} is {rate!r:.80}; pass a number, or a dict from names of hypers to numbers.")
-        if not float(rate) >= 0:
-            raise ValueError(
-                f"{where} is {float(rate):g}; pass a positive number, because updates go downhill by themselves."
-            )
+        try:
+            uphill = not np.all(np.asarray(rate, np.float64) >= 0)
+        except (TypeError, ValueError):
+            raise TypeError(f"{where} is {rate!r:.80}; pass a number, or a dict from names of hypers to numbers.") from None
+        if uphill:
+            raise ValueError(f"{where} is {rate!r:.80}; it has to be positive, because updates go downhill by themselves.")
 
 
 def _check_log_scale(names: Sequence[str], constraints: Mapping[str, Constraint]) -> None:

@@ -36,8 +36,8 @@ def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
                 second = problem.dynamics.step(first, hypers, batch, t)
             _check_step(first, second)
             with _explaining(problem, params, hypers):
+                tape.watch(nest.flatten(second))
                 trained = problem.dynamics.params(second)
-                tape.watch(trained)
                 ends = [term.fn(trained, hypers, examples) for term, examples in zip(terms, held_out, strict=True)]
         for term, end in zip(terms, ends, strict=True):
             errors.check_scalar(f"objective {term.name}".strip(), end, nest.flatten(first)[0].dtype)
@@ -46,9 +46,9 @@ def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
             objective = f"objective '{term.name}'" if term.name else "the objective"
             if lost:
                 raise _unconnected(lost, objective)
-            if not _any(tape.gradient(end, trained)) and not _any(tape.gradient(end, term.tuned(hypers))):
+            if derivatives and not _any(tape.gradient(end, second)) and not _any(tape.gradient(end, term.tuned(hypers))):
                 warn(
-                    f"{objective} has no derivative with respect to params and hypers, so that every hypergradient is 0. "
+                    f"{objective} has no derivative with respect to params and hypers, so that its hypergradients are 0. "
                     f"Numbers of errors, such as accuracy, tf.stop_gradient and integer casts have none: use a loss."
                 )
 
@@ -95,15 +95,20 @@ def _explained(error: Exception, problem: Problem, params: Nest, hypers: Hypers)
         )
     if "values to unpack" in str(error):
         return ValueError(
-            f"a function of the problem cannot unpack its batch ({error}). The loss receives what batches(t) returns, and "
-            f"the objective what validation(k) returns."
+            f"a function of the problem cannot unpack one of its arguments ({error}). As its batch, the loss receives what "
+            f"batches(t) returns, and the objective what validation(k) returns."
         )
     if isinstance(error, ValueError):
         return _about_shapes(str(error), params, hypers)
+    if re.search(r"valid indices, got [^']", str(error)):
+        return TypeError(
+            f"an index is neither a number nor a slice ({error}). For several entries, use tf.gather(hyper, index)."
+        )
     if re.search(r"positional argument|non-tensor type|valid indices|'dict'", str(error)):
         return TypeError(
             f"a function of the problem cannot use its arguments ({error}). Losses and objectives receive (params, hypers, "
-            f"batch), in this order; hypers is a dict of tensors. Schedules receive (hypers, t)."
+            f"batch), in this order; hypers is a dict of tensors. Schedules receive (hypers, t), init of rf.Dynamics "
+            f"(params, hypers), and its step (state, hypers, batch, t)."
         )
     dtype = nest.flatten(params)[0].dtype.name
     found = set(re.findall(r"\b(?:float|u?int)\d+\b", str(error)))
@@ -117,7 +122,7 @@ def _explained(error: Exception, problem: Problem, params: Nest, hypers: Hypers)
 
 
 def _about_shapes(said: str, params: Nest, hypers: Hypers) -> ValueError | None:
-    """What the user should hear instead of TensorFlow's error about shapes; None if neither params nor hypers have them."""
+    """What the user should hear instead of TensorFlow's error about shapes; None if no hyper has them."""
     first = said.splitlines()[0]
     if re.search(r"must be rank 2 but is rank 1.*MatMul", first):
         return ValueError(f"a product of matrices received a vector ({first}). Use tf.linalg.matvec(matrix, vector).")

@@ -108,13 +108,17 @@ MISTAKES = {
         lambda: run(objective=lambda hypers, w, batch: hypers["lr"] * tf.reduce_sum(w)),
         TypeError, "cannot use its arguments", "(params, hypers, batch), in this order",
     ),
+    "an index that is a vector": (
+        lambda: run(objective=lambda w, hypers, batch: tf.reduce_sum(w) * w[tf.constant([0, 1])][0]),
+        TypeError, "tf.gather(hyper, index)",
+    ),
     "an objective of too few arguments": (
         lambda: run(objective=lambda w, batch: tf.reduce_sum(w)),
         TypeError, "2 positional arguments", "(params, hypers, batch)",
     ),
     "a batch of another length": (
         lambda: run(objective=lambda w, hypers, batch: sum(a for a, _, _ in [batch]), validation=rf.batches.full((W, W))),
-        ValueError, "cannot unpack its batch", "expected 3, got 2", "what validation(k) returns",
+        ValueError, "cannot unpack", "expected 3, got 2", "what validation(k) returns",
     ),
     "a schedule of t alone": (
         lambda: run(dynamics=rf.gradient_descent(loss, lambda t: 0.1)),
@@ -341,9 +345,21 @@ def test_python_floats_become_hypers_without_rounding():
 
 
 def test_an_objective_without_a_derivative_is_reported():
-    with pytest.warns(UserWarning, match="the objective has no derivative with respect to params and hypers, so that every"):
+    with pytest.warns(
+        UserWarning,
+        match="the objective has no derivative with respect to params and hypers, so that its hypergradients are 0",
+    ):
         grads = run(objective=lambda w, hypers, batch: tf.reduce_mean(tf.cast(w > 0, tf.float32))).grads
     assert grads["lr"] == 0.0
+
+
+def test_params_may_hold_more_than_tensors_and_an_objective_may_only_be_watched(recwarn):
+    view = DESCENT._replace(params=lambda state: {"w": DESCENT.params(state), "scale": 2.0, "none": None})
+    objective = lambda p, hypers, batch: p["scale"] * tf.reduce_sum(p["w"])  # noqa: E731
+    watched = rf.Objective(lambda p, hypers, batch: tf.reduce_mean(tf.cast(p["w"] > 0, tf.float32)), [])
+    result = run(dynamics=view, objective={"loss": rf.Objective(objective, ["lr"]), "accuracy": watched})
+    assert result.grads["lr"] != 0.0
+    assert not recwarn.list
 
 
 def test_a_zero_derivative_is_not_an_error_and_a_hyper_may_reach_the_objective_alone():

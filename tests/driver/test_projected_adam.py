@@ -380,3 +380,10 @@ def test_the_settings_of_a_user_defined_constraint_are_the_same_in_every_process
     assert first == again
     assert first != other
     assert " at 0x" not in first
+
+
+def test_rates_may_be_arrays_and_constraints_pairs():
+    optimizer = rf.projected_adam({"h": np.array([0.1, 0.2])}, [("h", rf.NonNegative())])
+    hypers = {"h": tf.constant([1.0, 1.0])}
+    moved, _ = optimizer.update({"h": tf.ones(2)}, optimizer.init(hypers), hypers)
+    np.testing.assert_allclose(moved["h"], [0.9, 0.8], rtol=1e-5)

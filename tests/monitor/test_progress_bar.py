@@ -2,8 +2,10 @@
 
 import io
 import sys
+import threading
 
 import pytest
+from tqdm import tqdm
 
 import rfho2 as rf
 from tests.support.monitored import Interrupt, metrics, play, run, two_objectives
@@ -76,3 +78,12 @@ def test_a_bar_that_cannot_be_written_does_not_end_the_run(monkeypatch):
 
     monkeypatch.setattr(sys, "stderr", Closed())
     assert len(run([rf.ProgressBar()]).history) == 3
+
+    def show():
+        with tqdm.get_lock():
+            pass
+
+    other = threading.Thread(target=show, daemon=True)
+    other.start()
+    other.join(10)
+    assert not other.is_alive(), "another thread with a bar would wait forever"

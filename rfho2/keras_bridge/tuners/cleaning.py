@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 import tensorflow as tf
-import tqdm.auto
 
 from rfho2 import batches
 from rfho2.constraints.sets import Box
@@ -24,8 +23,9 @@ from rfho2.keras_bridge.training.keras_training import make_training
 from rfho2.keras_bridge.training.optimizers import resolve_optimizer
 from rfho2.keras_bridge.tuners.checks import check_training
 from rfho2.keras_bridge.tuners.refits import Refits, weighted_loss
+from rfho2.keras_bridge.tuners.stages import with_bar
 from rfho2.monitor.plot import draw_examples
-from rfho2.monitor.progress_bar import ProgressBar
+from rfho2.monitor.progress_bar import opened
 from rfho2.problem import Problem
 
 
@@ -125,6 +125,7 @@ def per_example_weights(
     if len(examples) == 3:
         raise ValueError("train has sample weights, but the weights are to be learned; pass a pair of arrays (x, y).")
     check_kind(model)
+    callbacks = with_bar(callbacks, verbose)
     chosen = resolve_optimizer(optimizer, model)
     trained_by = chosen._replace(settings={**chosen.settings, "learning_rate": learning_rate})
     training = make_training(model, loss, (), trained_by, False, None, batch_norm)
@@ -140,12 +141,11 @@ def per_example_weights(
     numbered = (examples, np.arange(number, dtype=np.int32))
     order = batches.seeded(batches.shuffled(numbered, size, seed), seed + 1)
     dynamics = training.dynamics(weighted_loss(training))
-    bar = [ProgressBar()] if verbose and not any(isinstance(callback, ProgressBar) for callback in callbacks) else []
     problem = Problem(dynamics, training.objective, steps, order, batches.full(held_out))
     driver = HyperOptimizer(
         reverse(problem, checkpoints=checkpoints, jit_compile=jit_compile),
         projected_adam(hyper_rate, {"weights": Box(0.0, 1.0)}),
-        [*callbacks, *bar],
+        callbacks,
         on_divergence="backtrack",
     )
     result, weights, believed = None, np.full(number, 0.5, np.float32), [np.zeros(number, bool)]
@@ -156,7 +156,7 @@ def per_example_weights(
     if judges is None:
         suspected, losses = ~believed[-1], np.zeros(number)
     else:
-        with tqdm.auto.tqdm(total=len(believed) * refits, desc="refits", disable=not verbose) as rounds:
+        with opened(total=len(believed) * refits, desc="refits", disable=not verbose) as rounds:
             suspected, losses = judges.suspects(believed, refits, rounds.update)
     by_weight = np.lexsort((-losses, weights))
     return Cleaned(weights, by_weight[suspected[by_weight]], result)

@@ -15,7 +15,6 @@ from rfho2 import batches
 from rfho2.core import errors, nest
 from rfho2.core.compiled import Compiled, graph_function
 from rfho2.core.types import Batches, Hypers, Nest, Result
-from rfho2.driver.callbacks import checked_callbacks
 from rfho2.driver.hyper_optimizer import HyperOptimizer
 from rfho2.hypergradients.average import average
 from rfho2.hypergradients.engine import MethodEngine
@@ -38,11 +37,10 @@ from rfho2.keras_bridge.training.tunables import separate_hypers
 from rfho2.keras_bridge.tuners.checks import check_metrics, check_training
 from rfho2.keras_bridge.tuners.model_settings import ModelSettings
 from rfho2.keras_bridge.tuners.seeds import initial_weights, of_episode
-from rfho2.keras_bridge.tuners.stages import Stages
+from rfho2.keras_bridge.tuners.stages import Stages, with_bar
 from rfho2.keras_bridge.wrapping.frozen import divided
 from rfho2.keras_bridge.wrapping.model import from_keras
 from rfho2.keras_bridge.wrapping.pure_model import Params
-from rfho2.monitor.progress_bar import ProgressBar
 from rfho2.planning.auto import auto
 from rfho2.planning.plan import plan
 from rfho2.problem import Problem
@@ -155,7 +153,7 @@ def tune(
     for name, data in (("train", train), ("validation", validation)):
         if data is None:
             raise ValueError(f"{name} is None; pass arrays (x, y), or a dataset of batches.")
-    checked_callbacks(callbacks)
+    callbacks = with_bar(callbacks, verbose)
     seeds, steps = errors.check_count("seeds", seeds), errors.check_count("steps", steps)
     examples, held_out = sources.in_memory(train, "train"), sources.in_memory(validation, "validation")
     if refit and len(examples) != len(held_out):
@@ -192,7 +190,6 @@ def tune(
         return {**tunables.named(hypers), **(measured(training.dynamics().params(state)) if measured else {})}
 
     measure.needs_state = measured is not None  # type: ignore[attr-defined]
-    bar = [ProgressBar()] if verbose and not any(isinstance(callback, ProgressBar) for callback in callbacks) else []
     starting_hypers, usual_order = tunables.to_internal(tunables.start), order(examples)
 
     def make(problem: Problem) -> MethodEngine:
@@ -214,7 +211,7 @@ def tune(
     driver = HyperOptimizer(
         engine,
         hyper_update(tunables, hyper_rate),
-        [*callbacks, *bar],
+        callbacks,
         measure,
         best_by=score,
         on_divergence=tunables.with_lower_learning_rate,

@@ -1,13 +1,23 @@
-"""Lines that say what a fit is doing before its first epoch, and how long each part took."""
+"""What a tuner shows: lines that say what a fit is doing before its first epoch, and a progress bar."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from rfho2.core.types import Hypers
+from rfho2.driver.callbacks import checked_callbacks
 from rfho2.keras_bridge.tuners.safeguards import Trial
+from rfho2.monitor.progress_bar import ProgressBar
+
+
+def with_bar(callbacks: Sequence[Any], verbose: Any) -> tuple[Any, ...]:
+    """The callbacks, with a progress bar unless they have one, or are to be silent."""
+    callbacks = checked_callbacks(callbacks)
+    shown = not verbose or any(isinstance(callback, ProgressBar) for callback in callbacks)
+    return callbacks if shown else (*callbacks, ProgressBar())
 
 
 class Stages:
