@@ -122,6 +122,13 @@ def test_inputs_are_validated_on_the_way_in_only(method, monkeypatch):
     assert (len(probes), len(checks)) == (1, before)
 
 
+def test_an_engine_can_be_called_inside_a_function_of_the_user():
+    engine = rf.reverse(problem(), jit_compile=False)
+    value = tf.function(lambda hypers: engine(PARAMS, hypers).value, autograph=False)
+    eager = engine(PARAMS, HYPERS).value
+    assert value({name: tf.constant(h, tf.float64) for name, h in HYPERS.items()}) == eager
+
+
 @every_engine
 def test_a_hyper_that_reaches_nothing_is_rejected(method):
     toy, hypers = for_method(method)
