@@ -169,15 +169,17 @@ def _checked_sets(constraints: Any) -> dict[str, Constraint]:
 
 
 def _check_rates(rates: Any) -> None:
-    """Requires numbers that do not lead uphill."""
+    """Requires numbers that are not negative."""
     for name, rate in rates.items() if isinstance(rates, Mapping) else [("", rates)]:
         where = f"learning_rate of '{name}'" if name else "learning_rate"
         try:
-            uphill = not np.all(np.asarray(rate, np.float64) >= 0)
+            negative = not np.all(np.asarray(rate, np.float64) >= 0)
         except (TypeError, ValueError):
             raise TypeError(f"{where} is {rate!r:.80}; pass a number, or a dict from names of hypers to numbers.") from None
-        if uphill:
-            raise ValueError(f"{where} is {rate!r:.80}; it has to be positive, because updates go downhill by themselves.")
+        if negative:
+            raise ValueError(
+                f"{where} is {rate!r:.80}; it has to be positive (0 holds a hyper): updates minimise the objective."
+            )
 
 
 def _check_log_scale(names: Sequence[str], constraints: Mapping[str, Constraint]) -> None:

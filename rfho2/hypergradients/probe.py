@@ -49,7 +49,7 @@ def probe(problem: Problem, params: Nest, hypers: Hypers) -> None:
             if derivatives and not _any(tape.gradient(end, second)) and not _any(tape.gradient(end, term.tuned(hypers))):
                 warn(
                     f"{objective} has no derivative with respect to params and hypers, so that its hypergradients are 0. "
-                    f"Numbers of errors, such as accuracy, tf.stop_gradient and integer casts have none: use a loss."
+                    f"Accuracy and other counts, tf.stop_gradient and integer casts have none: use a loss."
                 )
 
     spec = lambda x: tf.TensorSpec(x.shape, x.dtype)  # noqa: E731

@@ -16,8 +16,8 @@ from rfho2.monitor.progress_bar import ProgressBar
 def with_bar(callbacks: Sequence[Any], verbose: Any) -> tuple[Any, ...]:
     """The callbacks, with a progress bar unless they have one, or are to be silent."""
     callbacks = checked_callbacks(callbacks)
-    shown = not verbose or any(isinstance(callback, ProgressBar) for callback in callbacks)
-    return callbacks if shown else (*callbacks, ProgressBar())
+    wanted = verbose and not any(isinstance(callback, ProgressBar) for callback in callbacks)
+    return (*callbacks, ProgressBar()) if wanted else callbacks
 
 
 class Stages:
